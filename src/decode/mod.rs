@@ -1,0 +1,1 @@
+//! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.

@@ -1,0 +1,14 @@
+//! tipbucket: sensor readings from serial lines and MQTT into bounded buckets in SQLite, complete buckets into MongoDB.
+//!
+//! The layers, top to bottom (imports go strictly downwards, `tests/tidy.rs` enforces it):
+//! `cli` · `daemon` · `settings`, `health`, `web` · `sources`, `forwarder` · `store`, `upstream` · `clock`, `stats` · `model`, `decode`.
+//! `docs/ARCHITECTURE.md` tells why.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod clock;
+pub mod decode;
+pub mod model;
+pub mod sources;
+pub mod stats;
+pub mod store;
+pub mod upstream;

@@ -1,0 +1,3 @@
+//! The `tipbucket` program.
+
+fn main() {}

@@ -1,0 +1,22 @@
+//! What can be decided without touching the world: no I/O, no clock, no async, no knowledge of SQLite, MQTT or MongoDB.
+
+pub mod backoff;
+mod bucket;
+mod letter;
+mod name;
+mod policy;
+mod reading;
+mod rollup;
+mod time;
+mod value;
+mod window;
+
+pub use bucket::{Sample, SealReason, SealedBucket};
+pub use letter::{DeadLetter, LetterKind};
+pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
+pub use policy::{Admission, BucketPolicy, Implausible, Policies};
+pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};
+pub use rollup::{FieldStats, Number};
+pub use time::Timestamp;
+pub use value::{MAX_TEXT_BYTES, Value};
+pub use window::{Window, WindowError, WindowLength};

@@ -1,0 +1,242 @@
+//! Counters and conditions: what the status page, `/metrics` and the log know about a running daemon.
+//!
+//! Every part gets a handle and writes to it; nobody decides anything by reading one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::model::{SourceName, Timestamp};
+
+/// A failure that goes on is told again at most this often.
+const REPEAT_EVERY: Duration = Duration::from_secs(30);
+
+/// Everything that is counted. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Stats(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    sources: Mutex<BTreeMap<SourceName, Arc<SourceStats>>>,
+    store: StoreStats,
+    upstream: UpstreamStats,
+}
+
+impl Stats {
+    /// The handle of one source, made at the first call. `kind` is its type in the site file.
+    pub fn source(&self, name: &SourceName, kind: &'static str) -> Arc<SourceStats> {
+        let mut sources = lock(&self.0.sources);
+        Arc::clone(sources.entry(name.clone()).or_insert_with(|| Arc::new(SourceStats::new(name, kind))))
+    }
+
+    /// All sources, by name.
+    pub fn sources(&self) -> Vec<Arc<SourceStats>> {
+        lock(&self.0.sources).values().cloned().collect()
+    }
+
+    /// The store's counters.
+    pub fn store(&self) -> &StoreStats {
+        &self.0.store
+    }
+
+    /// The upstream's counters.
+    pub fn upstream(&self) -> &UpstreamStats {
+        &self.0.upstream
+    }
+}
+
+/// One source.
+#[derive(Debug)]
+pub struct SourceStats {
+    /// Its name in the site file.
+    pub name: SourceName,
+    /// Its type in the site file.
+    pub kind: &'static str,
+    /// Messages, frames or lines that arrived.
+    pub messages: Counter,
+    /// Readings handed to the store.
+    pub readings: Counter,
+    /// Messages, or parts of one, that could not be taken; each is a dead letter.
+    pub refused: Counter,
+    /// Times the source was started again after an error or a panic.
+    pub restarts: Counter,
+    /// Whether its line or connection is up, and why not.
+    pub condition: Condition,
+}
+
+impl SourceStats {
+    fn new(name: &SourceName, kind: &'static str) -> Self {
+        Self {
+            name: name.clone(),
+            kind,
+            messages: Counter::default(),
+            readings: Counter::default(),
+            refused: Counter::default(),
+            restarts: Counter::default(),
+            condition: Condition::new(format!("source {name}")),
+        }
+    }
+}
+
+/// The store.
+#[derive(Debug, Default)]
+pub struct StoreStats {
+    /// Transactions committed.
+    pub commits: Counter,
+    /// Readings that are on disk.
+    pub readings: Counter,
+    /// Readings that were there already (same sensor, time and values) and are kept once.
+    pub duplicates: Counter,
+    /// Messages that the broker delivered again although they had been committed.
+    pub redelivered: Counter,
+    /// Readings refused because the site already has `max_sensors` sensors.
+    pub sensor_limit: Counter,
+    /// Buckets sealed.
+    pub sealed: Counter,
+    /// Buckets opened for late readings.
+    pub late: Counter,
+    /// Payloads and buckets put aside as dead letters.
+    pub dead_letters: Counter,
+    /// Buckets deleted, undelivered, because the disk budget was short.
+    pub evicted: Counter,
+    /// Buckets that are open.
+    pub open_buckets: Gauge,
+    /// Sensors known.
+    pub sensors: Gauge,
+    /// Segments of sealed buckets not yet delivered.
+    pub backlog_segments: Gauge,
+    /// Buckets in them.
+    pub backlog_buckets: Gauge,
+    /// Bytes of the database file and its write-ahead log in use.
+    pub bytes: Gauge,
+    /// Bytes the store may use.
+    pub max_bytes: Gauge,
+    /// How long the last commit took, in microseconds.
+    pub commit_us: Gauge,
+    /// When the last commit ended, in milliseconds since the epoch; 0 before the first.
+    pub last_commit_ms: Gauge,
+    /// Whether the store can commit, and why not.
+    pub condition: Condition,
+}
+
+/// The upstream.
+#[derive(Debug, Default)]
+pub struct UpstreamStats {
+    /// Buckets delivered.
+    pub buckets: Counter,
+    /// Readings in them.
+    pub readings: Counter,
+    /// Bytes of documents delivered.
+    pub bytes: Counter,
+    /// Delivery attempts that failed as a whole.
+    pub failures: Counter,
+    /// Buckets whose `_id` was taken by other content and that were sent under a second one.
+    pub conflicts: Counter,
+    /// Buckets the database refused for good; each is a dead letter.
+    pub refused: Counter,
+    /// When the last bucket was delivered, in milliseconds since the epoch; 0 before the first.
+    pub last_delivery_ms: Gauge,
+    /// Whether the upstream can be reached, and why not.
+    pub condition: Condition,
+}
+
+/// Whether one thing works. Tells the log once when that changes, and rarely while it lasts.
+#[derive(Debug)]
+pub struct Condition {
+    what: String,
+    state: Mutex<State>,
+}
+
+/// What a [`Condition`] says now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// `None` until it was tried, then whether it works.
+    pub up: Option<bool>,
+    /// Since when.
+    pub since: Timestamp,
+    /// In words: what it is connected to, or what fails and what to do.
+    pub detail: String,
+    /// Failures since it last worked.
+    pub failures: u64,
+    told: Timestamp,
+}
+
+impl Condition {
+    /// The condition of `what`, not yet tried.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), state: Mutex::default() }
+    }
+
+    /// What it says now.
+    pub fn get(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    /// It works. Logs the first time and every recovery.
+    pub fn up(&self, now: Timestamp, detail: impl fmt::Display) {
+        let mut state = lock(&self.state);
+        let was = state.up.replace(true);
+        if was != Some(true) {
+            let detail = detail.to_string();
+            match was {
+                Some(false) => tracing::info!("{}: recovered after {} failures: {detail}", self.what, state.failures),
+                _ => tracing::info!("{}: {detail}", self.what),
+            }
+            *state = State { up: Some(true), since: now, detail, failures: 0, told: now };
+        }
+    }
+
+    /// It fails. Logs at once, and again when the words change or half a minute has passed.
+    pub fn down(&self, now: Timestamp, detail: impl fmt::Display) {
+        let mut state = lock(&self.state);
+        let detail = detail.to_string();
+        let first = state.up != Some(false);
+        if first {
+            state.since = now;
+            state.failures = 0;
+        }
+        state.failures += 1;
+        if first || state.told.plus(REPEAT_EVERY) <= now || now < state.told {
+            match state.failures {
+                1 => tracing::warn!("{}: {detail}", self.what),
+                n => tracing::warn!("{}: {detail} (failure {n} since {})", self.what, state.since),
+            }
+            state.told = now;
+        }
+        state.up = Some(false);
+        state.detail = detail;
+    }
+}
+
+impl Default for Condition {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A poisoned lock means a panic between two assignments of plain numbers: nothing to protect from.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_counts_failures_until_it_recovers() {
+        let condition = Condition::new("thing");
+        let at = |s| Timestamp::EPOCH.plus(Duration::from_secs(s));
+        assert_eq!(condition.get().up, None);
+        condition.down(at(1), "no route");
+        condition.down(at(2), "no route");
+        let state = condition.get();
+        assert_eq!((state.up, state.since, state.failures), (Some(false), at(1), 2));
+        condition.up(at(3), "connected");
+        assert_eq!((condition.get().up, condition.get().failures), (Some(true), 0));
+    }
+}

@@ -1,0 +1,60 @@
+//! The way out of the store: sealed buckets, oldest first, a segment at a time.
+
+use std::future::Future;
+
+use super::StoreError;
+use crate::model::{DeadLetter, SealedBucket};
+
+/// A segment of sealed buckets; numbers grow with time and are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u64);
+
+/// One segment, as drawn for delivery. Its buckets stay packed until they are needed, so it is small in memory.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    /// Which segment.
+    pub id: SegmentId,
+    /// Its buckets, oldest first.
+    pub buckets: Vec<PackedBucket>,
+}
+
+/// A sealed bucket in its compact form.
+#[derive(Clone, Debug)]
+pub struct PackedBucket(SealedBucket);
+
+impl PackedBucket {
+    /// Packs a bucket.
+    pub fn pack(bucket: &SealedBucket) -> Self {
+        Self(bucket.clone())
+    }
+
+    /// The bucket; an error if its bytes are damaged.
+    pub fn unpack(&self) -> Result<SealedBucket, StoreError> {
+        Ok(self.0.clone())
+    }
+}
+
+/// What the forwarder decided about segments it has drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    /// Segments of which every bucket is delivered or in `dead_letters`: they are deleted.
+    pub segments: Vec<SegmentId>,
+    /// Buckets that the upstream refused for good; stored in the same commit.
+    pub dead_letters: Vec<DeadLetter>,
+}
+
+/// The forwarder's view of the store.
+pub trait Backlog: Send {
+    /// The oldest segment after the last one drawn; waits until there is one. `None` when the store has ended and
+    /// nothing is left to draw. Dropped half-way, nothing is drawn.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Parcel>, StoreError>> + Send;
+
+    /// Draw from the oldest segment again.
+    fn rewind(&mut self);
+
+    /// Deletes what is delivered and keeps what was refused; returns when that is on disk.
+    fn settle(&mut self, settled: Settled) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The random id, eight hex digits, that was born with the database file.
+    fn store_id(&self) -> &str;
+}

@@ -1,0 +1,45 @@
+//! `[store]` of the site file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+/// Where and how readings are kept until they are delivered.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The database file; its folder must exist and be writable.
+    pub path: PathBuf,
+    /// Everything we own on disk: database, write-ahead log, dead letters.
+    pub max_bytes: ByteSize,
+    /// Longest time an accepted reading waits for its commit; also the loss window for sources that cannot resend.
+    #[serde(with = "humantime_serde")]
+    pub commit_every: Duration,
+    /// What to do when `max_bytes` is reached.
+    pub when_full: WhenFull,
+}
+
+/// What to do when the disk budget is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    /// Replace the oldest buckets' samples by their rollups, then evict.
+    Thin,
+    /// Delete the oldest buckets.
+    Evict,
+    /// Take nothing more until there is room; MQTT messages stay unacknowledged at the broker.
+    Refuse,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            path: "/var/lib/tipbucket/tipbucket.db".into(),
+            max_bytes: ByteSize::gib(2),
+            commit_every: Duration::from_secs(1),
+            when_full: WhenFull::Thin,
+        }
+    }
+}

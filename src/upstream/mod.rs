@@ -1,0 +1,1 @@
+//! Where complete buckets go: MongoDB, or archive files.
