@@ -2,13 +2,17 @@
 
 pub mod backoff;
 mod bucket;
+pub mod bucketer;
+pub mod codec;
 mod letter;
 mod name;
 mod policy;
 mod reading;
 mod rollup;
 mod time;
+mod used;
 mod value;
+pub mod varint;
 mod window;
 
 pub use bucket::{Sample, SealReason, SealedBucket};
@@ -18,5 +22,6 @@ pub use policy::{Admission, BucketPolicy, Implausible, Policies};
 pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};
 pub use rollup::{FieldStats, Number};
 pub use time::Timestamp;
+pub use used::Used;
 pub use value::{MAX_TEXT_BYTES, Value};
 pub use window::{Window, WindowError, WindowLength};

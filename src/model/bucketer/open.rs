@@ -1,0 +1,179 @@
+//! One open bucket, and what it becomes.
+
+use super::{BucketKey, Group, codec};
+use crate::model::codec::Row;
+use crate::model::varint::{Damaged, Reader};
+use crate::model::{BucketPolicy, SealReason, Timestamp};
+
+/// After this many small blocks at its end a bucket joins them into one: columns of one row compress poorly.
+const JOIN_BLOCKS: u32 = 32;
+
+/// An open bucket.
+#[derive(Debug)]
+pub struct Open {
+    /// Its identity.
+    pub key: BucketKey,
+    /// When it is closed.
+    pub due: Timestamp,
+    /// Whether it was opened after its window's earlier bucket was closed.
+    pub late: bool,
+    pub(super) first_seq: u64,
+    pub(super) pending: Vec<Row>,
+    /// Whole blocks, the last `small_blocks` of which, from `joined` on, wait to be joined.
+    data: Vec<u8>,
+    joined: usize,
+    small_blocks: u32,
+    latest: Timestamp,
+    count: u32,
+    bytes: u32,
+    told: bool,
+}
+
+/// A bucket that was closed, in its compact form.
+#[derive(Debug)]
+pub struct Closed {
+    pub(super) open: Open,
+    pub(super) reason: SealReason,
+}
+
+impl Closed {
+    /// Its identity.
+    pub const fn key(&self) -> BucketKey {
+        self.open.key
+    }
+
+    /// Unpacks it and puts its samples in time order.
+    pub fn seal(self) -> Result<SealedRows, Damaged> {
+        let mut rows = self.open.rows()?;
+        rows.sort_by_key(|row| row.at);
+        Ok(SealedRows { key: self.open.key, reason: self.reason, late: self.open.late, rows })
+    }
+}
+
+/// A bucket that was closed: its rows in time order, equal times in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedRows {
+    /// Its identity.
+    pub key: BucketKey,
+    /// Why it was closed.
+    pub reason: SealReason,
+    /// Whether it was opened after its window's earlier bucket was closed.
+    pub late: bool,
+    /// Its samples.
+    pub rows: Vec<Row>,
+}
+
+impl Open {
+    pub(super) fn new(key: BucketKey, due: Timestamp, late: bool, first_seq: u64) -> Self {
+        Self {
+            key,
+            due,
+            late,
+            first_seq,
+            pending: Vec::new(),
+            data: Vec::new(),
+            joined: 0,
+            small_blocks: 0,
+            latest: Timestamp::EPOCH,
+            count: 0,
+            bytes: 0,
+            told: false,
+        }
+    }
+
+    /// How many samples it holds.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Its samples as blocks whose base is the window's start; those pushed since the last step are not among them.
+    pub fn blocks(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Its samples so far, in order of arrival.
+    pub fn rows(&self) -> Result<Vec<Row>, Damaged> {
+        let mut rows = Vec::with_capacity(self.count as usize);
+        let mut input = Reader::new(&self.data);
+        while input.left() > 0 {
+            codec::decode(&mut input, self.key.window.start(), &mut rows)?;
+        }
+        rows.extend(self.pending.iter().cloned());
+        Ok(rows)
+    }
+
+    pub(super) fn is_full(&self, weight: u32, policy: &BucketPolicy) -> bool {
+        self.count >= policy.max_samples.min(codec::MAX_ROWS as u32)
+            || (self.count > 0 && self.bytes.saturating_add(weight) > policy.max_bytes)
+    }
+
+    pub(super) fn full_reason(&self, policy: &BucketPolicy) -> SealReason {
+        if self.count >= policy.max_samples.min(codec::MAX_ROWS as u32) {
+            SealReason::Samples
+        } else {
+            SealReason::Bytes
+        }
+    }
+
+    /// Whether exactly this sample is there. In-order arrival, the usual case, needs no look at the others.
+    pub(super) fn holds(&self, row: &Row) -> bool {
+        self.count > 0
+            && row.at <= self.latest
+            && (self.pending.contains(row) || self.rows().is_ok_and(|rows| rows.contains(row)))
+    }
+
+    pub(super) fn add(&mut self, row: Row, weight: u32) {
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(weight);
+        self.latest = self.latest.max(row.at);
+        self.pending.push(row);
+    }
+
+    /// Encodes what was pushed; the block goes into the bucket and into the record `seq`.
+    pub(super) fn flush(&mut self, seq: u64) -> Result<Group, Damaged> {
+        let mut block = Vec::with_capacity(8 + 4 * self.pending.len());
+        codec::encode(&self.pending, self.key.window.start(), &mut block);
+        self.pending = Vec::new();
+        self.append(&block)?;
+        self.first_seq = self.first_seq.min(seq);
+        let opened = (!self.told).then_some((self.due, self.late));
+        self.told = true;
+        Ok(Group { key: self.key, opened, block })
+    }
+
+    /// Takes back blocks that were written earlier.
+    pub(super) fn absorb(&mut self, blocks: &[u8], seq: u64, weigh: impl Fn(&Row) -> u32) -> Result<(), Damaged> {
+        let mut rows = Vec::new();
+        let mut input = Reader::new(blocks);
+        while input.left() > 0 {
+            codec::decode(&mut input, self.key.window.start(), &mut rows)?;
+        }
+        for row in &rows {
+            self.count += 1;
+            self.bytes = self.bytes.saturating_add(weigh(row));
+            self.latest = self.latest.max(row.at);
+        }
+        self.first_seq = self.first_seq.min(seq);
+        self.told = true;
+        self.append(blocks)
+    }
+
+    fn append(&mut self, blocks: &[u8]) -> Result<(), Damaged> {
+        self.data.extend_from_slice(blocks);
+        self.small_blocks += 1;
+        if self.small_blocks < JOIN_BLOCKS {
+            return Ok(());
+        }
+        let mut rows = Vec::new();
+        let mut input = Reader::new(&self.data[self.joined..]);
+        while input.left() > 0 {
+            codec::decode(&mut input, self.key.window.start(), &mut rows)?;
+        }
+        self.data.truncate(self.joined);
+        codec::encode(&rows, self.key.window.start(), &mut self.data);
+        self.data.shrink_to(self.data.len() + self.data.len() / 8);
+        self.joined = self.data.len();
+        self.small_blocks = 0;
+        Ok(())
+    }
+}

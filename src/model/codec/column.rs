@@ -1,0 +1,252 @@
+//! One column of a block: the values of one field.
+
+use std::sync::Arc;
+
+use super::Row;
+use crate::model::varint::{self, Damaged, Reader};
+use crate::model::{MAX_TEXT_BYTES, Value};
+
+/// Powers of ten that decimal columns use; 1e-9 is finer than any sensor in the field.
+const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// Whole numbers up to here are exact as doubles.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+const DECIMAL: u64 = 0;
+const FLOAT: u64 = 1;
+const SIGNED: u64 = 2;
+const UNSIGNED: u64 = 3;
+const BOOL: u64 = 4;
+const TEXT: u64 = 5;
+const MIXED: u64 = 6;
+
+pub(super) fn encode(field: u32, values: &[Option<&Value>], out: &mut Vec<u8>) {
+    let sparse = values.iter().any(Option::is_none);
+    let (kind, exponent) = kind_of(values);
+    varint::put(out, u64::from(field) << 4 | kind << 1 | u64::from(sparse));
+    if sparse {
+        put_bits(out, values.iter().map(Option::is_some));
+    }
+    let values = || values.iter().flatten().copied();
+    match kind {
+        DECIMAL => {
+            out.push(exponent as u8);
+            let mantissas =
+                values().map(|v| if let Value::F64(v) = v { (v * POWERS[exponent]).round() as i64 } else { 0 });
+            put_deltas(out, mantissas);
+        }
+        FLOAT => {
+            for value in values() {
+                if let Value::F64(v) = value {
+                    out.extend_from_slice(&v.to_le_bytes());
+                }
+            }
+        }
+        SIGNED => put_deltas(out, values().map(|v| if let Value::I64(v) = v { *v } else { 0 })),
+        UNSIGNED => put_deltas(out, values().map(|v| if let Value::U64(v) = v { *v as i64 } else { 0 })),
+        BOOL => put_bits(out, values().map(|v| matches!(v, Value::Bool(true)))),
+        TEXT => put_texts(out, values()),
+        _ => values().for_each(|v| put_any(out, v)),
+    }
+}
+
+pub(super) fn decode(input: &mut Reader<'_>, rows: &mut [Row]) -> Result<u32, Damaged> {
+    let head = input.varint()?;
+    let field = u32::try_from(head >> 4).map_err(|_| Damaged("field number above 32 bits"))?;
+    let kind = head >> 1 & 7;
+    let present = if head & 1 == 1 { Some(input.take(rows.len().div_ceil(8))?) } else { None };
+    let mut rows =
+        rows.iter_mut().enumerate().filter(|(i, _)| present.is_none_or(|bits| bit(bits, *i))).map(|(_, row)| row);
+    match kind {
+        DECIMAL => {
+            let power = *POWERS.get(input.byte()? as usize).ok_or(Damaged("decimal exponent above 9"))?;
+            read_deltas(input, rows, field, |mantissa| Value::F64(mantissa as f64 / power))?;
+        }
+        FLOAT => {
+            for row in rows {
+                let v = f64::from_le_bytes(input.array()?);
+                row.fields.push((field, Value::float(v).ok_or(Damaged("not a finite number"))?));
+            }
+        }
+        SIGNED => read_deltas(input, rows, field, Value::I64)?,
+        UNSIGNED => read_deltas(input, rows, field, |v| Value::U64(v as u64))?,
+        BOOL => {
+            let rows: Vec<&mut Row> = rows.by_ref().collect();
+            let bits = input.take(rows.len().div_ceil(8))?;
+            for (i, row) in rows.into_iter().enumerate() {
+                row.fields.push((field, Value::Bool(bit(bits, i))));
+            }
+        }
+        TEXT => read_texts(input, rows, field)?,
+        MIXED => {
+            for row in rows {
+                row.fields.push((field, read_any(input)?));
+            }
+        }
+        _ => return Err(Damaged("unknown kind of column")),
+    }
+    Ok(field)
+}
+
+/// The cheapest exact kind for these values, and the decimal exponent where that is `DECIMAL`.
+fn kind_of(values: &[Option<&Value>]) -> (u64, usize) {
+    let mut kind = None;
+    for value in values.iter().flatten() {
+        let this = match value {
+            Value::F64(_) => FLOAT,
+            Value::I64(_) => SIGNED,
+            Value::U64(_) => UNSIGNED,
+            Value::Bool(_) => BOOL,
+            Value::Text(_) => TEXT,
+        };
+        if *kind.get_or_insert(this) != this {
+            return (MIXED, 0);
+        }
+    }
+    match kind {
+        Some(FLOAT) => common_exponent(values).map_or((FLOAT, 0), |exponent| (DECIMAL, exponent)),
+        Some(kind) => (kind, 0),
+        None => (MIXED, 0),
+    }
+}
+
+/// The least exponent `p` at which every value is exactly a whole number over `10^p`, if there is one.
+fn common_exponent(values: &[Option<&Value>]) -> Option<usize> {
+    let mut exponent = 0;
+    let mut largest = 0.0f64;
+    for value in values.iter().flatten() {
+        if let Value::F64(v) = value {
+            exponent = (exponent..POWERS.len()).find(|&p| is_decimal(*v, p))?;
+            largest = largest.max(v.abs());
+        }
+    }
+    // A value found exact at a smaller exponent is so at every larger one while its mantissa stays exact.
+    (largest * POWERS[exponent] < EXACT).then_some(exponent)
+}
+
+fn is_decimal(v: f64, exponent: usize) -> bool {
+    let mantissa = (v * POWERS[exponent]).round();
+    // The integer round trip tells -0.0, whose sign a mantissa cannot hold, from 0.0.
+    mantissa.abs() < EXACT && (mantissa as i64 as f64 / POWERS[exponent]).to_bits() == v.to_bits()
+}
+
+fn put_deltas(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
+    let mut previous = 0i64;
+    for value in values {
+        varint::put_signed(out, value.wrapping_sub(previous));
+        previous = value;
+    }
+}
+
+fn read_deltas<'r>(
+    input: &mut Reader<'_>,
+    rows: impl Iterator<Item = &'r mut Row>,
+    field: u32,
+    value: impl Fn(i64) -> Value,
+) -> Result<(), Damaged> {
+    let mut previous = 0i64;
+    for row in rows {
+        previous = previous.wrapping_add(input.signed()?);
+        row.fields.push((field, value(previous)));
+    }
+    Ok(())
+}
+
+fn put_bits(out: &mut Vec<u8>, bits: impl Iterator<Item = bool>) {
+    let mut byte = 0;
+    let mut filled = 0;
+    for bit in bits {
+        byte |= u8::from(bit) << filled;
+        filled += 1;
+        if filled == 8 {
+            out.push(byte);
+            (byte, filled) = (0, 0);
+        }
+    }
+    if filled > 0 {
+        out.push(byte);
+    }
+}
+
+fn bit(bits: &[u8], i: usize) -> bool {
+    bits[i / 8] >> (i % 8) & 1 == 1
+}
+
+/// Each text is 0 and itself the first time, then its place in the dictionary plus 1.
+fn put_texts<'v>(out: &mut Vec<u8>, values: impl Iterator<Item = &'v Value>) {
+    let mut known: Vec<&Arc<str>> = Vec::new();
+    for value in values {
+        if let Value::Text(text) = value {
+            // A column has few distinct words; past 64 the rest is written out.
+            match known.iter().position(|k| *k == text) {
+                Some(place) => varint::put(out, place as u64 + 1),
+                None => {
+                    varint::put(out, 0);
+                    varint::put_bytes(out, text.as_bytes());
+                    if known.len() < 64 {
+                        known.push(text);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn read_texts<'r>(input: &mut Reader<'_>, rows: impl Iterator<Item = &'r mut Row>, field: u32) -> Result<(), Damaged> {
+    let mut known: Vec<Arc<str>> = Vec::new();
+    for row in rows {
+        let text = match input.bounded(64)? {
+            0 => {
+                let text: Arc<str> = read_text(input)?.into();
+                if known.len() < 64 {
+                    known.push(Arc::clone(&text));
+                }
+                text
+            }
+            place => Arc::clone(known.get(place - 1).ok_or(Damaged("word not in the dictionary"))?),
+        };
+        row.fields.push((field, Value::Text(text)));
+    }
+    Ok(())
+}
+
+fn read_text<'a>(input: &mut Reader<'a>) -> Result<&'a str, Damaged> {
+    let text = input.text()?;
+    if text.len() > MAX_TEXT_BYTES { Err(Damaged("text too long")) } else { Ok(text) }
+}
+
+/// One value with its kind before it.
+pub(super) fn put_any(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::F64(v) => {
+            out.push(FLOAT as u8);
+            out.extend_from_slice(&v.to_le_bytes());
+        }
+        Value::I64(v) => {
+            out.push(SIGNED as u8);
+            varint::put_signed(out, *v);
+        }
+        Value::U64(v) => {
+            out.push(UNSIGNED as u8);
+            varint::put(out, *v);
+        }
+        Value::Bool(v) => {
+            out.push(BOOL as u8);
+            out.push(u8::from(*v));
+        }
+        Value::Text(v) => {
+            out.push(TEXT as u8);
+            varint::put_bytes(out, v.as_bytes());
+        }
+    }
+}
+
+fn read_any(input: &mut Reader<'_>) -> Result<Value, Damaged> {
+    Ok(match u64::from(input.byte()?) {
+        FLOAT => Value::float(f64::from_le_bytes(input.array()?)).ok_or(Damaged("not a finite number"))?,
+        SIGNED => Value::I64(input.signed()?),
+        UNSIGNED => Value::U64(input.varint()?),
+        BOOL => Value::Bool(input.byte()? != 0),
+        TEXT => Value::Text(read_text(input)?.into()),
+        _ => return Err(Damaged("unknown kind of value")),
+    })
+}
