@@ -121,6 +121,8 @@ pub struct StoreStats {
     pub last_commit_ms: Gauge,
     /// Whether the store can commit, and why not.
     pub condition: Condition,
+    /// Whether there is room for further sensors.
+    pub sensor_condition: Condition,
 }
 
 /// The upstream.

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use super::StoreError;
+use super::segment::Entry;
 use crate::model::{DeadLetter, SealedBucket};
 
 /// A segment of sealed buckets; numbers grow with time and are never used twice.
@@ -20,17 +21,17 @@ pub struct Parcel {
 
 /// A sealed bucket in its compact form.
 #[derive(Clone, Debug)]
-pub struct PackedBucket(SealedBucket);
+pub struct PackedBucket(pub(super) Entry);
 
 impl PackedBucket {
-    /// Packs a bucket.
-    pub fn pack(bucket: &SealedBucket) -> Self {
-        Self(bucket.clone())
-    }
-
     /// The bucket; an error if its bytes are damaged.
     pub fn unpack(&self) -> Result<SealedBucket, StoreError> {
-        Ok(self.0.clone())
+        self.0.unpack()
+    }
+
+    /// How many samples it holds.
+    pub fn samples(&self) -> usize {
+        self.0.samples()
     }
 }
 

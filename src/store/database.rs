@@ -1,0 +1,187 @@
+//! Opening the SQLite file the way flash wants it. Every value here was measured; `docs/decisions/` says how.
+//!
+//! What must stay true: one connection writes and checkpoints; the write-ahead log is grown once and never shrinks (each
+//! growth makes the file system write its own journal); a commit is durable when it returns (`synchronous=FULL`).
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::Doing;
+use super::{StoreError, schema};
+
+/// Small pages: a commit dirties one page, and a small frame mostly touches one 4 KiB block.
+pub(super) const PAGE_BYTES: u64 = 1024;
+/// One page of the write-ahead log with its header.
+const FRAME_BYTES: u64 = PAGE_BYTES + 24;
+/// The knee: pages rewritten many times between checkpoints are copied once, and start-up still reads it in no time.
+const MAX_WAL_BYTES: u64 = 16 << 20;
+/// A log smaller than this would be checkpointed all the time.
+const MIN_WAL_BYTES: u64 = 1 << 20;
+/// First SQLite without the bug by which a write during a checkpoint could corrupt the file.
+const MIN_SQLITE: i32 = 3_051_003;
+
+/// How the disk budget is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Budget {
+    /// Bytes at which the write-ahead log is checkpointed.
+    pub wal_bytes: u64,
+    /// Pages that the database file may have.
+    pub max_pages: u64,
+}
+
+impl Budget {
+    /// The log gets a sixteenth of the budget, up to 16 MiB; twice that is set aside, since a reader may hold a
+    /// checkpoint back for a moment, and for the log's index.
+    pub(super) fn of(max_bytes: u64) -> Self {
+        let wal_bytes = (max_bytes / 16).clamp(MIN_WAL_BYTES, MAX_WAL_BYTES);
+        Self { wal_bytes, max_pages: max_bytes.saturating_sub(2 * wal_bytes).max(PAGE_BYTES * 1024) / PAGE_BYTES }
+    }
+
+    /// Frames at which the log is checkpointed.
+    pub(super) fn checkpoint_frames(self) -> u64 {
+        self.wal_bytes / FRAME_BYTES
+    }
+}
+
+/// Opens the file for writing; makes it, with its log at full size, if it is not there.
+pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, StoreError> {
+    let name = path.display().to_string();
+    if rusqlite::version_number() < MIN_SQLITE {
+        let version = rusqlite::version();
+        return Err(StoreError::Unusable(format!(
+            "SQLite {version} has a known corruption bug; build with 3.51.3 or later"
+        )));
+    }
+    let born = create_private(path).map_err(|cause| {
+        StoreError::Unusable(format!("cannot create {name}: {cause} (store.path must be in a writable folder)"))
+    })?;
+    let doing = format!("open {name}");
+    let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .doing(&doing)?;
+    // The log stays when the last connection closes, so that it need not grow again.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).doing(&doing)?;
+    db.execute_batch(&format!(
+        "PRAGMA page_size = {PAGE_BYTES};
+         PRAGMA auto_vacuum = NONE;
+         PRAGMA locking_mode = NORMAL;
+         PRAGMA mmap_size = 0;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cache_size = -2000;"
+    ))
+    .doing(&doing)?;
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).doing(&doing)?;
+    if mode != "wal" {
+        return Err(StoreError::Unusable(format!(
+            "{name}: the file system does not allow a write-ahead log (SQLite says `{mode}`)"
+        )));
+    }
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = -1;")
+        .doing(&doing)?;
+    let pages: u64 =
+        db.query_row(&format!("PRAGMA max_page_count = {}", budget.max_pages), [], |row| row.get(0)).doing(&doing)?;
+    if pages > budget.max_pages {
+        tracing::warn!(
+            "{name} has {pages} pages, more than store.max_bytes allows ({}); it will not grow",
+            budget.max_pages
+        );
+    }
+    schema::migrate(&mut db, &name)?;
+    if born {
+        grow_log(&db, budget).doing(&format!("reserve the write-ahead log of {name}"))?;
+        sync_folder(path)
+            .map_err(|cause| StoreError::Unusable(format!("cannot sync the folder of {name}: {cause}")))?;
+    }
+    Ok(db)
+}
+
+/// Opens the file for reading beside the writer. Its transactions are short: a long one would hold checkpoints back.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let doing = format!("open {} for reading", path.display());
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .doing(&doing)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).doing(&doing)?;
+    db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -512; PRAGMA query_only = 1;").doing(&doing)?;
+    db.busy_timeout(std::time::Duration::from_secs(5)).doing(&doing)?;
+    Ok(db)
+}
+
+/// Copies the log's pages into the file, without waiting for readers. Never truncates the log.
+pub(super) fn checkpoint(db: &Connection) -> Result<(), StoreError> {
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).doing("checkpoint the database")
+}
+
+/// Frames in the log, and how many of them are copied into the file already. Copies nothing.
+pub(super) fn log_frames(db: &Connection) -> Result<(u64, u64), StoreError> {
+    let frames =
+        db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+    let (frames, copied) = frames.doing("measure the write-ahead log")?;
+    Ok((u64::try_from(frames).unwrap_or(0), u64::try_from(copied).unwrap_or(0)))
+}
+
+/// Writes a large row and takes it back: the log keeps the size.
+fn grow_log(db: &Connection, budget: Budget) -> rusqlite::Result<()> {
+    let bytes = budget.wal_bytes.min(budget.max_pages * PAGE_BYTES / 2);
+    // The cache must overflow for pages to reach the log before the rollback.
+    db.execute_batch(&format!(
+        "PRAGMA cache_size = 10;
+         BEGIN; CREATE TABLE reserve (b BLOB); INSERT INTO reserve VALUES (zeroblob({bytes})); ROLLBACK;
+         PRAGMA cache_size = -2000;"
+    ))
+}
+
+/// Makes the file readable by its owner alone; whether it had to be made.
+fn create_private(path: &Path) -> io::Result<bool> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let metadata = fs::metadata(path)?;
+            if metadata.permissions().mode() & 0o077 != 0 {
+                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+            }
+            // A file without a byte was made just before the power went: it needs its log, too.
+            Ok(metadata.len() == 0)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_private_and_its_log_is_grown_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.db");
+        let budget = Budget::of(64 << 20);
+        let db = open_writer(&path, budget).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let log = || fs::metadata(folder.path().join("t.db-wal")).unwrap().len();
+        let grown = log();
+        assert!(grown >= budget.wal_bytes * 9 / 10, "{grown}");
+        db.execute_batch("INSERT INTO slot (data) VALUES (zeroblob(985))").unwrap();
+        checkpoint(&db).unwrap();
+        drop(db);
+        assert_eq!(log(), grown);
+        drop(open_writer(&path, budget).unwrap());
+        assert_eq!(log(), grown);
+    }
+
+    #[test]
+    fn the_budget_covers_the_file_and_its_log() {
+        for max_bytes in [48 << 20, 256 << 20, 2 << 30] {
+            let budget = Budget::of(max_bytes);
+            assert!(budget.max_pages * PAGE_BYTES + 2 * budget.wal_bytes <= max_bytes);
+        }
+    }
+}

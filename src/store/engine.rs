@@ -1,0 +1,192 @@
+//! The store's working part: applies batches to memory and writes each as one transaction. Runs on a blocking thread.
+//!
+//! One recovery for everything: when a commit fails, memory is thrown away and read back from disk, exactly as after a
+//! power cut ([`Engine::open`]); the batch is then applied again. So memory never runs ahead of the disk.
+
+use std::path::PathBuf;
+
+use rusqlite::Connection;
+
+use super::error::Doing;
+use super::names::NameReader;
+use super::record::Record;
+use super::segment::Packer;
+use super::state::State;
+use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
+use crate::model::{Policies, Timestamp};
+use crate::stats::StoreStats;
+
+/// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
+const MAX_SEALS: usize = 512;
+/// What the engine needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub path: PathBuf,
+    pub max_bytes: u64,
+    pub when_full: WhenFull,
+    pub max_sensors: usize,
+    pub policies: Policies,
+}
+
+/// Everything one commit takes.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub deliveries: Vec<Delivery>,
+    pub settled: Vec<Settled>,
+    /// There is no room: only delete what is settled.
+    pub only_settle: bool,
+}
+
+/// What one commit did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    pub committed: bool,
+    pub readings: u64,
+    pub duplicates: u64,
+    pub redelivered: u64,
+    pub sensor_limit: u64,
+    pub sealed: u64,
+    pub late: u64,
+    pub dead_letters: u64,
+    pub evicted: u64,
+}
+
+/// Sealed buckets that are not yet delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub segments: u64,
+    pub buckets: u64,
+}
+
+impl Count {
+    pub(super) fn inserted(&mut self, buckets: u32) {
+        self.segments += 1;
+        self.buckets += u64::from(buckets);
+    }
+
+    /// `None`: the segment was not there.
+    pub(super) fn deleted(&mut self, buckets: Option<u32>) {
+        self.segments = self.segments.saturating_sub(u64::from(buckets.is_some()));
+        self.buckets = self.buckets.saturating_sub(buckets.unwrap_or(0).into());
+    }
+}
+
+/// The open database, and what of it is in memory.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) db: Connection,
+    pub(super) state: State,
+}
+
+impl Engine {
+    /// Opens the file, or makes it, and reads back what was there.
+    pub(super) fn open(setup: Setup, names: &NameReader) -> Result<Self, StoreError> {
+        recovery::recover(setup, names)
+    }
+
+    /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
+    pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
+        let mut report = Report::default();
+        if !batch.only_settle {
+            self.state.bucketer.close_due(now, MAX_SEALS);
+        }
+        let traces = self.state.apply(&batch.deliveries, now, &mut report);
+        let letters = batch
+            .deliveries
+            .iter()
+            .flat_map(|d| &d.dead_letters)
+            .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
+        let letters: Vec<_> = letters.collect();
+        report.dead_letters = letters.len() as u64;
+        let quiet = traces.is_empty() && !self.state.bucketer.has_news();
+        if quiet && letters.is_empty() && batch.settled.is_empty() {
+            return Ok(report);
+        }
+        let seq = self.state.seq + 1;
+        let step = self.state.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
+        let mut record = Record { traces, groups: step.groups, ..Record::default() };
+        let mut packer = Packer::default();
+        let mut segments = Vec::new();
+        for closed in step.closed {
+            record.seals.push(closed.key());
+            let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
+            report.sealed += 1;
+            report.late += u64::from(sealed.late);
+            segments.extend(packer.add(&sealed));
+        }
+        segments.extend(packer.finish());
+
+        let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
+        // Deleting first lets the new rows use the room.
+        for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
+            self.state.backlog.deleted(segment::delete(&tx, id.0)?);
+        }
+        if self.state.setup.when_full != WhenFull::Refuse {
+            report.evicted = quota::make_room(&tx, self.state.budget, now, &mut self.state.backlog)?;
+        }
+        self.state.names.save(&tx)?;
+        for segment in &segments {
+            segment::insert(&tx, self.state.next_segment, segment)?;
+            self.state.next_segment += 1;
+            self.state.backlog.inserted(segment.buckets);
+        }
+        letters::store(&tx, &letters)?;
+        self.state.journal_record(&tx, seq, record)?;
+        tx.commit().doing("commit")?;
+        self.state.names.saved();
+        self.state.seq = seq;
+        self.state.journal.trim(self.state.low(seq));
+        report.committed = true;
+        Ok(report)
+    }
+
+    /// When the next bucket is due.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.state.bucketer.next_due()
+    }
+
+    /// The last segment written; 0 before the first.
+    pub(super) fn last_segment(&self) -> u64 {
+        self.state.next_segment - 1
+    }
+
+    /// Tells how things stand.
+    pub(super) fn tell(&self, stats: &StoreStats, bytes: u64) {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
+        stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
+        stats.backlog_segments.set(gauge(self.state.backlog.segments));
+        stats.backlog_buckets.set(gauge(self.state.backlog.buckets));
+        stats.bytes.set(gauge(bytes));
+        stats.max_bytes.set(gauge(self.state.setup.max_bytes));
+    }
+
+    /// Copies the write-ahead log into the file when it is long enough. Call it after the receipts: nobody waits for it.
+    pub(super) fn checkpoint_if_long(&self) -> Result<(), StoreError> {
+        let (frames, copied) = database::log_frames(&self.db)?;
+        if frames >= self.state.budget.checkpoint_frames() && frames > copied {
+            database::checkpoint(&self.db)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Bytes of the database in use, and of its log.
+    pub(super) fn bytes(&self) -> Result<u64, StoreError> {
+        let pragma = |name: &str| self.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
+        let pages = pragma("page_count")
+            .and_then(|pages| Ok(pages - pragma("freelist_count")?))
+            .doing("measure the database")?;
+        Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes)
+    }
+
+    /// The last act: what a next start needs is brought together, and the log is copied into the file.
+    pub(super) fn close(mut self) -> Result<(), StoreError> {
+        let seq = self.state.seq + 1;
+        self.state.snapshot_seq = 0;
+        let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
+        self.state.journal_record(&tx, seq, Record::default())?;
+        tx.commit().doing("commit")?;
+        database::checkpoint(&self.db)
+    }
+}

@@ -1,0 +1,71 @@
+//! The outer form of everything the store writes as bytes: `crc32 · version · flags · payload`, the payload by zstd where that helps.
+
+use std::borrow::Cow;
+
+use crate::model::varint::{Damaged, Reader};
+
+const VERSION: u8 = 1;
+const FLAG_ZSTD: u8 = 1;
+/// Below this zstd's frame costs more than it saves.
+const MIN_ZSTD_BYTES: usize = 1024;
+/// zstd-1: level 3 was not smaller on sensor data.
+const ZSTD_LEVEL: i32 = 1;
+/// Largest payload that is unpacked: far above what a commit or a segment can hold.
+const MAX_PAYLOAD_BYTES: usize = 256 << 20;
+
+/// Frames a payload.
+pub(super) fn seal(payload: &[u8]) -> Vec<u8> {
+    let packed = (payload.len() >= MIN_ZSTD_BYTES)
+        .then(|| zstd::bulk::compress(payload, ZSTD_LEVEL).ok())
+        .flatten()
+        .filter(|packed| packed.len() < payload.len());
+    let (flags, body) = packed.as_deref().map_or((0, payload), |packed| (FLAG_ZSTD, packed));
+    let mut frame = Vec::with_capacity(body.len() + 6);
+    frame.extend_from_slice(&[0; 4]);
+    frame.push(VERSION);
+    frame.push(flags);
+    frame.extend_from_slice(body);
+    let crc = crc32fast::hash(&frame[4..]);
+    frame[..4].copy_from_slice(&crc.to_le_bytes());
+    frame
+}
+
+/// Checks a frame and gives back its payload.
+pub(super) fn open(frame: &[u8]) -> Result<Cow<'_, [u8]>, Damaged> {
+    let mut input = Reader::new(frame);
+    let crc = u32::from_le_bytes(input.array()?);
+    if crc32fast::hash(input.rest()) != crc {
+        return Err(Damaged("checksum does not match"));
+    }
+    if input.byte()? != VERSION {
+        return Err(Damaged("unknown version of the frame"));
+    }
+    if input.byte()? & FLAG_ZSTD == 0 {
+        return Ok(Cow::Borrowed(input.rest()));
+    }
+    let size = zstd::zstd_safe::get_frame_content_size(input.rest())
+        .ok()
+        .flatten()
+        .ok_or(Damaged("zstd frame without a size"))?;
+    let size = usize::try_from(size).ok().filter(|&n| n <= MAX_PAYLOAD_BYTES).ok_or(Damaged("zstd frame too large"))?;
+    zstd::bulk::decompress(input.rest(), size).map(Cow::Owned).map_err(|_| Damaged("zstd frame does not unpack"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_and_a_flipped_bit_is_seen() {
+        for payload in [vec![], vec![7; 10], vec![7; 5000], (0..5000u32).map(|i| (i * i >> 3) as u8).collect()] {
+            let mut frame = seal(&payload);
+            assert_eq!(&*open(&frame).unwrap(), &payload);
+            for place in [0, 4, frame.len() - 1] {
+                frame[place] ^= 1;
+                assert!(open(&frame).is_err());
+                frame[place] ^= 1;
+            }
+        }
+        assert!(open(&[]).is_err());
+    }
+}

@@ -1,0 +1,239 @@
+//! The journal: redo records in fixed slots, each slot one leaf page that is overwritten in place.
+//!
+//! A record is cut into pieces; a slot holds `record number · low mark · piece · pieces · length · bytes`. The low mark
+//! is the lowest record that is still needed when this one is written, so trimming the journal writes nothing: slots of
+//! older records are simply used again. The free list lives in memory and is found again at start.
+
+use rusqlite::{Connection, params};
+
+use super::StoreError;
+use super::database::PAGE_BYTES;
+use super::error::Doing;
+use crate::model::varint::{Damaged, Reader};
+
+/// What a row of one blob that fills exactly one leaf page holds.
+const SLOT_BYTES: usize = PAGE_BYTES as usize - 39;
+const HEADER_BYTES: usize = 28;
+/// Record bytes in one slot.
+const PIECE_BYTES: usize = SLOT_BYTES - HEADER_BYTES;
+/// Largest record: 1 GiB would be a bug, not a commit.
+const MAX_PIECES: usize = (1 << 30) / PIECE_BYTES;
+
+/// The slots, as they are on disk.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    free: Vec<i64>,
+    /// Slots in use as (record number, slot), ascending by number.
+    used: std::collections::VecDeque<(u64, i64)>,
+    slots: i64,
+    buffer: Vec<u8>,
+}
+
+/// A record read back: its number and its bytes, or why it cannot be read.
+pub(super) type ReadRecord = (u64, Result<Vec<u8>, Damaged>);
+
+/// What the journal held at start.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    pub journal: Journal,
+    /// The highest record number seen; 0 if there is no record.
+    pub last: u64,
+    /// The records that are still needed, in order.
+    pub records: Vec<ReadRecord>,
+}
+
+impl Journal {
+    /// Writes a record. Its slots stay taken until [`Self::trim`] passes its number.
+    pub(super) fn write(&mut self, db: &Connection, seq: u64, low: u64, record: &[u8]) -> Result<(), StoreError> {
+        let pieces = record.chunks(PIECE_BYTES);
+        let count = pieces.len() as u32;
+        for (i, piece) in pieces.enumerate() {
+            self.buffer.clear();
+            self.buffer.extend_from_slice(&seq.to_le_bytes());
+            self.buffer.extend_from_slice(&low.to_le_bytes());
+            self.buffer.extend_from_slice(&(i as u32).to_le_bytes());
+            self.buffer.extend_from_slice(&count.to_le_bytes());
+            self.buffer.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+            self.buffer.extend_from_slice(piece);
+            self.buffer.resize(SLOT_BYTES, 0);
+            let slot = match self.free.pop() {
+                Some(slot) => {
+                    let mut update =
+                        db.prepare_cached("UPDATE slot SET data = ?2 WHERE id = ?1").doing("write the journal")?;
+                    update.execute(params![slot, self.buffer]).doing("write the journal")?;
+                    slot
+                }
+                None => {
+                    self.slots += 1;
+                    let mut insert =
+                        db.prepare_cached("INSERT INTO slot (id, data) VALUES (?1, ?2)").doing("grow the journal")?;
+                    insert.execute(params![self.slots, self.buffer]).doing("grow the journal")?;
+                    self.slots
+                }
+            };
+            self.used.push_back((seq, slot));
+        }
+        Ok(())
+    }
+
+    /// Records below `low` are no longer needed. Call it only when a record that says so is committed.
+    pub(super) fn trim(&mut self, low: u64) {
+        while let Some(&(seq, slot)) = self.used.front() {
+            if seq >= low {
+                break;
+            }
+            self.used.pop_front();
+            self.free.push(slot);
+        }
+    }
+
+    /// Bytes of records that are still needed.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.used.len() as u64 * PAGE_BYTES
+    }
+
+    /// The record number half-way through what is still needed.
+    pub(super) fn middle(&self) -> Option<u64> {
+        self.used.get(self.used.len() / 2).map(|(seq, _)| *seq)
+    }
+
+    /// Reads every slot, and gives back the records from the last low mark on.
+    pub(super) fn read(db: &Connection) -> Result<Replay, StoreError> {
+        let mut slots: Vec<(u64, u32, i64)> = Vec::new();
+        let mut replay = Replay::default();
+        let mut newest = (0, 0);
+        let mut select = db.prepare("SELECT id, data FROM slot").doing("read the journal")?;
+        let mut rows = select.query([]).doing("read the journal")?;
+        while let Some(row) = rows.next().doing("read the journal")? {
+            let slot: i64 = row.get(0).doing("read the journal")?;
+            replay.journal.slots = replay.journal.slots.max(slot);
+            let data = row.get_ref(1).doing("read the journal")?.as_blob().unwrap_or_default();
+            match header(data) {
+                Ok(header) => {
+                    newest = newest.max((header.seq, header.low));
+                    slots.push((header.seq, header.piece, slot));
+                }
+                // A slot without a header holds nothing that could be used; it is overwritten.
+                Err(_) => replay.journal.free.push(slot),
+            }
+        }
+        let (last, low) = newest;
+        replay.last = last;
+        slots.sort_unstable();
+        for &(seq, _, slot) in &slots {
+            if seq < low {
+                replay.journal.free.push(slot);
+            } else {
+                replay.journal.used.push_back((seq, slot));
+            }
+        }
+        let needed = slots.partition_point(|(seq, ..)| *seq < low);
+        for record in slots[needed..].chunk_by(|a, b| a.0 == b.0) {
+            replay.records.push((record[0].0, assemble(db, record)?));
+        }
+        Ok(replay)
+    }
+}
+
+struct Header {
+    seq: u64,
+    low: u64,
+    piece: u32,
+    pieces: u32,
+    length: usize,
+}
+
+fn header(data: &[u8]) -> Result<Header, Damaged> {
+    let mut input = Reader::new(data);
+    let header = Header {
+        seq: u64::from_le_bytes(input.array()?),
+        low: u64::from_le_bytes(input.array()?),
+        piece: u32::from_le_bytes(input.array()?),
+        pieces: u32::from_le_bytes(input.array()?),
+        length: u32::from_le_bytes(input.array()?) as usize,
+    };
+    let sound = header.seq > 0 && header.low <= header.seq + 1 && header.piece < header.pieces;
+    if sound && header.pieces as usize <= MAX_PIECES && header.length <= input.left() {
+        Ok(header)
+    } else {
+        Err(Damaged("slot header"))
+    }
+}
+
+fn assemble(db: &Connection, slots: &[(u64, u32, i64)]) -> Result<Result<Vec<u8>, Damaged>, StoreError> {
+    let mut select = db.prepare_cached("SELECT data FROM slot WHERE id = ?1").doing("read the journal")?;
+    let mut record = Vec::with_capacity(slots.len() * PIECE_BYTES);
+    for (i, &(_, piece, slot)) in slots.iter().enumerate() {
+        let data: Vec<u8> = select.query_row([slot], |row| row.get(0)).doing("read the journal")?;
+        match header(&data) {
+            Ok(header) if piece as usize == i && header.pieces as usize == slots.len() => {
+                record.extend_from_slice(&data[HEADER_BYTES..HEADER_BYTES + header.length]);
+            }
+            _ => return Ok(Err(Damaged("a piece of the record is missing"))),
+        }
+    }
+    Ok(Ok(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database() -> Connection {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("CREATE TABLE slot (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT").unwrap();
+        db
+    }
+
+    fn read(db: &Connection) -> Vec<(u64, Vec<u8>)> {
+        Journal::read(db).unwrap().records.into_iter().map(|(seq, record)| (seq, record.unwrap())).collect()
+    }
+
+    #[test]
+    fn records_come_back_from_the_low_mark_on_and_slots_are_used_again() {
+        let db = database();
+        let mut journal = Journal::default();
+        let long = vec![7u8; 3 * PIECE_BYTES + 5];
+        journal.write(&db, 1, 1, &long).unwrap();
+        journal.write(&db, 2, 1, b"two").unwrap();
+        assert_eq!(read(&db), [(1, long), (2, b"two".to_vec())]);
+        journal.write(&db, 3, 2, b"three").unwrap();
+        journal.trim(2);
+        assert_eq!(read(&db), [(2, b"two".to_vec()), (3, b"three".to_vec())]);
+        let slots = journal.slots;
+        for seq in 4..8 {
+            journal.write(&db, seq, seq, b"next").unwrap();
+            journal.trim(seq);
+        }
+        assert_eq!(journal.slots, slots);
+        let replay = Journal::read(&db).unwrap();
+        assert_eq!((replay.last, replay.records.len(), replay.journal.live_bytes()), (7, 1, PAGE_BYTES));
+    }
+
+    #[test]
+    fn a_slot_fills_exactly_one_page() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(
+            "PRAGMA page_size = 1024; CREATE TABLE slot (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT",
+        )
+        .unwrap();
+        let mut journal = Journal::default();
+        for seq in 1..=100 {
+            journal.write(&db, seq, 1, b"x").unwrap();
+        }
+        let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        assert!((102..=105).contains(&pages), "{pages}");
+    }
+
+    #[test]
+    fn a_missing_piece_loses_one_record_only() {
+        let db = database();
+        let mut journal = Journal::default();
+        journal.write(&db, 1, 1, &vec![7u8; 2 * PIECE_BYTES]).unwrap();
+        journal.write(&db, 2, 1, b"two").unwrap();
+        db.execute("UPDATE slot SET data = zeroblob(985) WHERE id = 2", []).unwrap();
+        let records = Journal::read(&db).unwrap().records;
+        assert!(records[0].1.is_err());
+        assert_eq!(records[1].1.as_deref(), Ok(&b"two"[..]));
+    }
+}

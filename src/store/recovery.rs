@@ -1,0 +1,211 @@
+//! Reading back what was open when the process ended, however it ended: names, snapshot, spilled buckets, records.
+//!
+//! The snapshot holds what must be remembered longer than records are kept: which parts of which windows are used, and
+//! which messages were taken. Damage is met record by record: what does not decode is reported and left out.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::database::{self, Budget};
+use super::engine::{Engine, Setup};
+use super::error::Doing;
+use super::journal::{Journal, Replay};
+use super::names::{NameReader, Names};
+use super::record::{Record, put_key, read_key};
+use super::redelivery::Redelivery;
+use super::schema::{META_SNAPSHOT, META_STORE_ID};
+use super::state::State;
+use super::{StoreError, frame, segment};
+use crate::model::bucketer::{BucketKey, Bucketer, Group, Open};
+use crate::model::codec::Row;
+use crate::model::varint::{self, Damaged, Reader};
+use crate::model::{Sample, SensorName, Timestamp, Used};
+
+/// Most sensors in a snapshot: a bound on what damaged bytes can ask for.
+const MAX_SENSORS: usize = 16 << 20;
+
+/// Opens the file and rebuilds everything in memory.
+pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
+    let budget = Budget::of(setup.max_bytes);
+    let db = database::open_writer(&setup.path, budget)?;
+    let names = Names::load(&db, setup.max_sensors, reader)?;
+    let Replay { journal, last, records } = Journal::read(&db)?;
+    let mut state = State {
+        next_segment: segment::last(&db)? + 1,
+        setup,
+        budget,
+        names,
+        bucketer: Bucketer::default(),
+        redelivery: Redelivery::default(),
+        journal,
+        seq: last,
+        snapshot_seq: 0,
+        backlog: segment::count(&db)?,
+        spills: HashMap::new(),
+        next_spill: 0,
+    };
+    load_snapshot(&db, &mut state)?;
+    let spilled_until = load_spills(&db, &mut state)?;
+    for (seq, bytes) in records {
+        let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
+        let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until));
+        if let Err(why) = replayed {
+            tracing::error!("journal record {seq} is damaged and left out: {why}");
+        }
+    }
+    state.redelivery.started();
+    Ok(Engine { db, state })
+}
+
+/// The random id born with the file, eight hex digits; made at the first call.
+pub(super) fn store_id(db: &Connection) -> Result<String, StoreError> {
+    let read = "SELECT data FROM meta WHERE id = ?1";
+    let known: Option<Vec<u8>> =
+        db.query_row(read, [META_STORE_ID], |row| row.get(0)).optional().doing("read the store id")?;
+    if let Some(id) = known {
+        return String::from_utf8(id)
+            .map_err(|_| StoreError::Damaged { what: "store id".to_owned(), why: "not text".to_owned() });
+    }
+    let id = format!("{:08x}", fastrand::u32(..));
+    db.execute("INSERT INTO meta (id, data) VALUES (?1, ?2)", params![META_STORE_ID, id.as_bytes()])
+        .doing("store the store id")?;
+    Ok(id)
+}
+
+/// Writes what must outlive the records.
+pub(super) fn store_snapshot(
+    db: &Connection,
+    seq: u64,
+    bucketer: &Bucketer,
+    redelivery: &Redelivery,
+) -> Result<(), StoreError> {
+    let mut payload = Vec::new();
+    varint::put(&mut payload, seq);
+    varint::put(&mut payload, bucketer.used().count() as u64);
+    for (sensor, used) in bucketer.used() {
+        varint::put(&mut payload, sensor.into());
+        used.encode(&mut payload);
+    }
+    redelivery.encode(&mut payload);
+    let sql = "INSERT INTO meta (id, data) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET data = ?2";
+    db.prepare_cached(sql)
+        .and_then(|mut s| s.execute(params![META_SNAPSHOT, frame::seal(&payload)]))
+        .doing("store the snapshot")?;
+    Ok(())
+}
+
+/// Writes an open bucket outside the journal, as it is after record `seq`.
+pub(super) fn store_spill(db: &Connection, id: i64, open: &Open, seq: u64) -> Result<(), StoreError> {
+    let mut payload = Vec::new();
+    varint::put(&mut payload, seq);
+    put_key(&mut payload, &open.key, None, false);
+    varint::put(&mut payload, open.due.as_millis() as u64);
+    payload.push(u8::from(open.late));
+    varint::put_bytes(&mut payload, open.blocks());
+    let mut insert = db.prepare_cached("INSERT INTO spill (id, data) VALUES (?1, ?2)").doing("spill a bucket")?;
+    insert.execute(params![id, frame::seal(&payload)]).doing("spill a bucket")?;
+    Ok(())
+}
+
+/// A spilled bucket is sealed, or spilled anew.
+pub(super) fn delete_spill(db: &Connection, id: i64) -> Result<(), StoreError> {
+    let mut delete = db.prepare_cached("DELETE FROM spill WHERE id = ?1").doing("delete a spilled bucket")?;
+    delete.execute([id]).doing("delete a spilled bucket")?;
+    Ok(())
+}
+
+fn load_snapshot(db: &Connection, state: &mut State) -> Result<(), StoreError> {
+    let read = "SELECT data FROM meta WHERE id = ?1";
+    let data: Option<Vec<u8>> =
+        db.query_row(read, [META_SNAPSHOT], |row| row.get(0)).optional().doing("read the snapshot")?;
+    let Some(data) = data else { return Ok(()) };
+    let mut parse = || -> Result<(), Damaged> {
+        let payload = frame::open(&data)?;
+        let mut input = Reader::new(&payload);
+        let seq = input.varint()?;
+        for _ in 0..input.bounded(MAX_SENSORS)? {
+            let sensor = input.u32()?;
+            state.bucketer.restore_used(sensor, Used::decode(&mut input)?);
+        }
+        state.redelivery = Redelivery::decode(&mut input)?;
+        state.snapshot_seq = seq;
+        state.seq = state.seq.max(seq);
+        Ok(())
+    };
+    if let Err(why) = parse() {
+        tracing::error!(
+            "the snapshot is damaged and left out: {why} (a bucket may take an identity again; upstream such a conflict is seen and re-keyed)"
+        );
+    }
+    Ok(())
+}
+
+/// Takes back spilled buckets; until which record each is complete.
+fn load_spills(db: &Connection, state: &mut State) -> Result<HashMap<BucketKey, u64>, StoreError> {
+    let mut until = HashMap::new();
+    let mut select = db.prepare("SELECT id, data FROM spill ORDER BY id").doing("read spilled buckets")?;
+    let mut rows = select.query([]).doing("read spilled buckets")?;
+    while let Some(row) = rows.next().doing("read spilled buckets")? {
+        let id: i64 = row.get(0).doing("read spilled buckets")?;
+        let data = row.get_ref(1).doing("read spilled buckets")?.as_blob().unwrap_or_default();
+        state.next_spill = state.next_spill.max(id);
+        let restored = read_spill(data).and_then(|(seq, group)| {
+            let weigh = weigher(&state.names);
+            let policy = policy_of(&state.setup, &state.names, group.key.sensor);
+            state.bucketer.restore(&group, seq + 1, policy, weigh)?;
+            Ok((seq, group.key))
+        });
+        match restored {
+            Ok((seq, key)) => {
+                until.insert(key, seq);
+                state.spills.insert(key, id);
+            }
+            Err(why) => tracing::error!("spilled bucket {id} is damaged and left out: {why}"),
+        }
+    }
+    Ok(until)
+}
+
+fn read_spill(data: &[u8]) -> Result<(u64, Group), Damaged> {
+    let payload = frame::open(data)?;
+    let mut input = Reader::new(&payload);
+    let seq = input.varint()?;
+    let (key, _) = read_key(&mut input, None)?;
+    let due =
+        i64::try_from(input.varint()?).ok().and_then(Timestamp::from_millis).ok_or(Damaged("due time out of range"))?;
+    let late = input.byte()? != 0;
+    Ok((seq, Group { key, opened: Some((due, late)), block: input.bytes()?.to_vec() }))
+}
+
+fn replay(
+    state: &mut State,
+    seq: u64,
+    record: &Record,
+    spilled_until: &HashMap<BucketKey, u64>,
+) -> Result<(), Damaged> {
+    state.next_segment = state.next_segment.max(record.next_segment);
+    if seq > state.snapshot_seq {
+        record.traces.iter().for_each(|trace| state.redelivery.apply(trace));
+    }
+    for group in &record.groups {
+        if spilled_until.get(&group.key).is_some_and(|until| seq <= *until) {
+            continue;
+        }
+        let policy = policy_of(&state.setup, &state.names, group.key.sensor);
+        state.bucketer.restore(group, seq, policy, weigher(&state.names))?;
+    }
+    for key in &record.seals {
+        state.bucketer.forget(*key);
+    }
+    Ok(())
+}
+
+fn weigher(names: &Names) -> impl Fn(&Row) -> u32 {
+    let names = names.reader();
+    move |row| names.sample(row).map_or(64, |sample| Sample::bytes_of(&sample.fields))
+}
+
+fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
+    names.reader().sensor(sensor).map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
+}

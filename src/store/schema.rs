@@ -1,0 +1,92 @@
+//! The database schema: one list of steps, each taking the file one version forward.
+//!
+//! `user_version` counts the steps taken, `application_id` says whose file it is. A step that was released never
+//! changes; a file with more steps than this program knows is refused, never guessed at.
+
+use rusqlite::Connection;
+
+use super::StoreError;
+use super::error::Doing;
+
+/// "tipb": tells our files from other SQLite files (`file` shows it).
+const APPLICATION_ID: i32 = 0x7469_7062;
+
+/// The steps from an empty file to the present version.
+const MIGRATIONS: &[&str] = &[
+    // 1: the first release.
+    "CREATE TABLE meta    (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+     -- Names are numbered once and for ever; everything else refers to the numbers.
+     CREATE TABLE sensor  (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+     CREATE TABLE field   (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+     -- The journal: pieces of redo records, each row exactly one leaf page, overwritten in place.
+     CREATE TABLE slot    (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+     -- Open buckets that the journal would have to hold too long.
+     CREATE TABLE spill   (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+     -- Sealed buckets, many to a row; deleted when delivered. Times in milliseconds.
+     CREATE TABLE segment (id INTEGER PRIMARY KEY, buckets INTEGER NOT NULL, samples INTEGER NOT NULL,
+                           first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL) STRICT;
+     CREATE TABLE dead_letter (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, source TEXT,
+                           place TEXT NOT NULL, reason TEXT NOT NULL, payload BLOB NOT NULL) STRICT;
+     -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
+     CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
+                           last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
+];
+
+/// Rows of `meta`.
+pub(super) const META_STORE_ID: i64 = 1;
+pub(super) const META_SNAPSHOT: i64 = 2;
+
+/// Brings the file to the present version; refuses what is not ours or is newer.
+pub(super) fn migrate(db: &mut Connection, path: &str) -> Result<(), StoreError> {
+    let version: usize = db.query_row("PRAGMA user_version", [], |row| row.get(0)).doing("read the schema version")?;
+    let id: i32 = db.query_row("PRAGMA application_id", [], |row| row.get(0)).doing("read the application id")?;
+    let tables: i64 =
+        db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).doing("read the schema")?;
+    if id != APPLICATION_ID && (tables > 0 || version > 0) {
+        return Err(StoreError::Unusable(format!("{path} is a SQLite database of another program; name another file")));
+    }
+    if version > MIGRATIONS.len() {
+        return Err(StoreError::Unusable(format!(
+            "{path} has schema version {version}, this program knows {} at most; run the newer release that wrote it",
+            MIGRATIONS.len()
+        )));
+    }
+    for (step, sql) in MIGRATIONS.iter().enumerate().skip(version) {
+        let doing = format!("migrate {path} to schema version {}", step + 1);
+        let tx = db.transaction().doing(&doing)?;
+        tx.execute_batch(sql).doing(&doing)?;
+        tx.pragma_update(None, "user_version", step + 1).doing(&doing)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID).doing(&doing)?;
+        tx.commit().doing(&doing)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(prepare: &str, expected: Result<(), &str>) {
+        let mut db = Connection::open_in_memory().unwrap();
+        db.execute_batch(prepare).unwrap();
+        match (migrate(&mut db, "x.db"), expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
+            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn files_of_other_programs_and_newer_releases_are_refused() {
+        check("", Ok(()));
+        check("CREATE TABLE mine (a)", Err("another program"));
+        check(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 999"), Err("newer release"));
+    }
+
+    #[test]
+    fn migrating_twice_changes_nothing() {
+        let mut db = Connection::open_in_memory().unwrap();
+        migrate(&mut db, "x.db").unwrap();
+        migrate(&mut db, "x.db").unwrap();
+    }
+}

@@ -1,0 +1,191 @@
+//! Segments: many sealed buckets in one row of the database.
+//!
+//! A payload is `count · (key · reason and late · length · block)…`, framed and compressed together: neighbours of one
+//! window resemble each other.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::engine::Count;
+use super::error::Doing;
+use super::names::NameReader;
+use super::record::{put_key, read_key};
+use super::{PackedBucket, Parcel, SegmentId, StoreError, frame};
+use crate::model::bucketer::{BucketKey, SealedRows};
+use crate::model::codec;
+use crate::model::varint::{self, Damaged, Reader};
+use crate::model::{SealReason, SealedBucket, Timestamp};
+
+/// Payload bytes at which a segment is complete: about 16 KiB once compressed.
+const TARGET_BYTES: usize = 64 << 10;
+/// Most buckets in one segment.
+const MAX_BUCKETS: usize = 65_536;
+
+/// A segment ready to be written.
+#[derive(Debug)]
+pub(super) struct Packed {
+    pub buckets: u32,
+    pub samples: u32,
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub data: Vec<u8>,
+}
+
+/// Collects sealed buckets into segments.
+#[derive(Debug, Default)]
+pub(super) struct Packer {
+    payload: Vec<u8>,
+    buckets: u32,
+    samples: u32,
+    span: Option<(Timestamp, Timestamp)>,
+}
+
+impl Packer {
+    /// Takes a bucket; gives back a segment when one is complete.
+    pub(super) fn add(&mut self, bucket: &SealedRows) -> Option<Packed> {
+        put_key(&mut self.payload, &bucket.key, None, false);
+        self.payload.push(reason_code(bucket.reason) << 1 | u8::from(bucket.late));
+        let mut block = Vec::with_capacity(bucket.rows.len() * 4);
+        codec::encode(&bucket.rows, bucket.key.window.start(), &mut block);
+        varint::put_bytes(&mut self.payload, &block);
+        self.buckets += 1;
+        self.samples += bucket.rows.len() as u32;
+        if let (Some(first), Some(last)) = (bucket.rows.first(), bucket.rows.last()) {
+            let (from, to) = self.span.unwrap_or((first.at, last.at));
+            self.span = Some((from.min(first.at), to.max(last.at)));
+        }
+        (self.payload.len() >= TARGET_BYTES || self.buckets as usize == MAX_BUCKETS).then(|| self.finish()).flatten()
+    }
+
+    /// The segment of what was taken since the last; `None` if nothing was.
+    pub(super) fn finish(&mut self) -> Option<Packed> {
+        let whole = std::mem::take(self);
+        let (first, last) = whole.span?;
+        let mut payload = Vec::with_capacity(whole.payload.len() + 4);
+        varint::put(&mut payload, whole.buckets.into());
+        payload.extend_from_slice(&whole.payload);
+        Some(Packed { buckets: whole.buckets, samples: whole.samples, first, last, data: frame::seal(&payload) })
+    }
+}
+
+/// Writes a segment.
+pub(super) fn insert(db: &Connection, id: u64, segment: &Packed) -> Result<(), StoreError> {
+    let sql = "INSERT INTO segment (id, buckets, samples, first, last, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let (first, last) = (segment.first.as_millis(), segment.last.as_millis());
+    let mut insert = db.prepare_cached(sql).doing("store a segment")?;
+    insert
+        .execute(params![id, segment.buckets, segment.samples, first, last, segment.data])
+        .doing("store a segment")?;
+    Ok(())
+}
+
+/// Deletes a segment; how many buckets it held, `None` if it was not there.
+pub(super) fn delete(db: &Connection, id: u64) -> Result<Option<u32>, StoreError> {
+    let mut delete =
+        db.prepare_cached("DELETE FROM segment WHERE id = ?1 RETURNING buckets").doing("delete a segment")?;
+    delete.query_row([id], |row| row.get(0)).optional().doing("delete a segment")
+}
+
+/// The oldest segment after `after`.
+pub(super) fn read_after(db: &Connection, after: u64) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+    let sql = "SELECT id, data FROM segment WHERE id > ?1 ORDER BY id LIMIT 1";
+    let mut select = db.prepare_cached(sql).doing("read the next segment")?;
+    select.query_row([after], |row| Ok((row.get(0)?, row.get(1)?))).optional().doing("read the next segment")
+}
+
+/// The number of the last segment; 0 if there is none.
+pub(super) fn last(db: &Connection) -> Result<u64, StoreError> {
+    let last = db.query_row("SELECT id FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));
+    Ok(last.optional().doing("read the last segment")?.unwrap_or(0))
+}
+
+/// Counts segments and buckets. Looks at every row: for the start only.
+pub(super) fn count(db: &Connection) -> Result<Count, StoreError> {
+    let sql = "SELECT count(*), coalesce(sum(buckets), 0) FROM segment";
+    db.query_row(sql, [], |row| Ok(Count { segments: row.get(0)?, buckets: row.get(1)? })).doing("count the backlog")
+}
+
+/// Where one bucket lies inside an unpacked segment.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    key: BucketKey,
+    reason: SealReason,
+    late: bool,
+    payload: Arc<[u8]>,
+    block: Range<usize>,
+    names: NameReader,
+}
+
+/// Opens a segment.
+pub(super) fn open(id: SegmentId, data: &[u8], names: &NameReader) -> Result<Parcel, StoreError> {
+    let damaged = || StoreError::damaged(format!("segment {}", id.0));
+    let payload: Arc<[u8]> = frame::open(data).map_err(damaged())?.into();
+    let entries = entries(&payload, names).map_err(damaged())?;
+    Ok(Parcel { id, buckets: entries.into_iter().map(PackedBucket).collect() })
+}
+
+fn entries(payload: &Arc<[u8]>, names: &NameReader) -> Result<Vec<Entry>, Damaged> {
+    let mut input = Reader::new(payload);
+    let mut entries = Vec::new();
+    for _ in 0..input.bounded(MAX_BUCKETS)? {
+        let (key, _) = read_key(&mut input, None)?;
+        let flags = input.byte()?;
+        let length = input.bytes()?.len();
+        let end = payload.len() - input.left();
+        let (reason, late) = (reason_of(flags >> 1)?, flags & 1 != 0);
+        entries.push(Entry {
+            key,
+            reason,
+            late,
+            payload: Arc::clone(payload),
+            block: end - length..end,
+            names: names.clone(),
+        });
+    }
+    Ok(entries)
+}
+
+impl Entry {
+    pub(super) fn unpack(&self) -> Result<SealedBucket, StoreError> {
+        let damaged = || StoreError::damaged(format!("bucket of sensor {}", self.key.sensor));
+        let mut rows = Vec::new();
+        codec::decode(&mut Reader::new(&self.payload[self.block.clone()]), self.key.window.start(), &mut rows)
+            .map_err(damaged())?;
+        let sensor = self.names.sensor(self.key.sensor).ok_or(Damaged("sensor without a name")).map_err(damaged())?;
+        let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
+        Ok(SealedBucket {
+            sensor,
+            window: self.key.window,
+            part: self.key.part,
+            sealed: self.reason,
+            late: self.late,
+            samples: samples.ok_or(Damaged("field without a name")).map_err(damaged())?,
+        })
+    }
+
+    /// How many samples it holds.
+    pub(super) fn samples(&self) -> usize {
+        Reader::new(&self.payload[self.block.clone()]).bounded(codec::MAX_ROWS).unwrap_or(0)
+    }
+}
+
+const fn reason_code(reason: SealReason) -> u8 {
+    match reason {
+        SealReason::Window => 0,
+        SealReason::Samples => 1,
+        SealReason::Bytes => 2,
+        SealReason::Late => 3,
+    }
+}
+
+const fn reason_of(code: u8) -> Result<SealReason, Damaged> {
+    match code {
+        0 => Ok(SealReason::Window),
+        1 => Ok(SealReason::Samples),
+        2 => Ok(SealReason::Bytes),
+        3 => Ok(SealReason::Late),
+        _ => Err(Damaged("unknown reason of a seal")),
+    }
+}

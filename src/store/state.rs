@@ -1,0 +1,109 @@
+//! What the store keeps in memory: a mirror of the disk that is thrown away and read back whenever a commit fails.
+
+use std::collections::HashMap;
+
+use rusqlite::Connection;
+
+use super::database::Budget;
+use super::engine::{Count, Report, Setup};
+use super::journal::Journal;
+use super::names::Names;
+use super::record::Record;
+use super::redelivery::{Redelivery, Trace};
+use super::{Delivery, StoreError, frame, recovery};
+use crate::model::bucketer::{BucketKey, Bucketer, Pushed};
+use crate::model::{Reading, Sample, Timestamp};
+
+/// Records after which the snapshot is written anew.
+const SNAPSHOT_RECORDS: u64 = 512;
+/// Journal bytes above which open buckets are spilled, so that slow sensors do not hold it back.
+const MAX_JOURNAL_BYTES: u64 = 16 << 20;
+
+/// Everything in memory that mirrors the database.
+#[derive(Debug)]
+pub(super) struct State {
+    pub setup: Setup,
+    pub budget: Budget,
+    pub names: Names,
+    pub bucketer: Bucketer,
+    pub redelivery: Redelivery,
+    pub journal: Journal,
+    /// The number of the last record written.
+    pub seq: u64,
+    /// The last record that the snapshot includes.
+    pub snapshot_seq: u64,
+    pub next_segment: u64,
+    pub backlog: Count,
+    /// Where spilled buckets lie.
+    pub spills: HashMap<BucketKey, i64>,
+    pub next_spill: i64,
+}
+
+impl State {
+    /// Puts deliveries into buckets; what must be remembered of their messages.
+    pub(super) fn apply(&mut self, deliveries: &[Delivery], now: Timestamp, report: &mut Report) -> Vec<Trace> {
+        let mut traces = Vec::new();
+        for delivery in deliveries {
+            if let Some(origin) = &delivery.origin {
+                if self.redelivery.is_repeat(origin) {
+                    report.redelivered += 1;
+                    continue;
+                }
+                traces.extend(self.redelivery.remember(origin));
+            }
+            for reading in &delivery.readings {
+                self.push(reading, now, report);
+            }
+        }
+        traces
+    }
+
+    fn push(&mut self, reading: &Reading, now: Timestamp, report: &mut Report) {
+        let policy = self.setup.policies.of(&reading.sensor);
+        let Some(sensor) = self.names.sensor(&reading.sensor) else {
+            report.sensor_limit += 1;
+            return;
+        };
+        let Some(row) = self.names.row(reading, policy.decimals) else {
+            report.sensor_limit += 1;
+            return;
+        };
+        match self.bucketer.push(sensor, row, Sample::bytes_of(&reading.fields), policy, now) {
+            Pushed::Kept => report.readings += 1,
+            Pushed::Duplicate => report.duplicates += 1,
+        }
+    }
+
+    /// Writes the record, and what must be written beside it so that old records can go.
+    pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<(), StoreError> {
+        record.next_segment = self.next_segment;
+        record.backlog = self.backlog.buckets;
+        for key in &record.seals {
+            if let Some(id) = self.spills.remove(key) {
+                recovery::delete_spill(tx, id)?;
+            }
+        }
+        if self.journal.live_bytes() > MAX_JOURNAL_BYTES
+            && let Some(horizon) = self.journal.middle()
+        {
+            for open in self.bucketer.spill_before(horizon, seq) {
+                self.next_spill += 1;
+                recovery::store_spill(tx, self.next_spill, open, seq)?;
+                if let Some(old) = self.spills.insert(open.key, self.next_spill) {
+                    recovery::delete_spill(tx, old)?;
+                }
+            }
+            self.snapshot_seq = 0;
+        }
+        if self.snapshot_seq == 0 || seq - self.snapshot_seq >= SNAPSHOT_RECORDS {
+            recovery::store_snapshot(tx, seq, &self.bucketer, &self.redelivery)?;
+            self.snapshot_seq = seq;
+        }
+        self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))
+    }
+
+    /// The lowest record that is still needed once `seq` is written.
+    pub(super) fn low(&self, seq: u64) -> u64 {
+        self.bucketer.first_seq().unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
+    }
+}
