@@ -16,8 +16,6 @@ use crate::model::{Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
-/// Journal bytes above which open buckets are spilled, so that slow sensors do not hold it back.
-const MAX_JOURNAL_BYTES: u64 = 16 << 20;
 
 /// Everything in memory that mirrors the database.
 #[derive(Debug)]
@@ -83,7 +81,8 @@ impl State {
                 recovery::delete_spill(tx, id)?;
             }
         }
-        if self.journal.live_bytes() > MAX_JOURNAL_BYTES
+        // A journal longer than the log is held back by slow sensors: their open buckets are kept elsewhere.
+        if self.journal.live_bytes() > self.budget.wal_bytes
             && let Some(horizon) = self.journal.middle()
         {
             for open in self.bucketer.spill_before(horizon, seq) {

@@ -11,6 +11,7 @@
 //! What must stay true: a bucket's identity (sensor, window, part) is given once ([`Used`]); the same sample twice in
 //! one bucket is kept once; nothing here depends on the order in which other sensors' readings come.
 
+mod filter;
 mod open;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! One open bucket, and what it becomes.
 
+use super::filter::TimeFilter;
 use super::{BucketKey, Group, codec};
 use crate::model::codec::Row;
 use crate::model::varint::{Damaged, Reader};
@@ -24,6 +25,8 @@ pub struct Open {
     joined: usize,
     small_blocks: u32,
     latest: Timestamp,
+    /// The times that are there; made when the first sample comes out of order.
+    times: Option<TimeFilter>,
     count: u32,
     bytes: u32,
     told: bool,
@@ -75,6 +78,7 @@ impl Open {
             joined: 0,
             small_blocks: 0,
             latest: Timestamp::EPOCH,
+            times: None,
             count: 0,
             bytes: 0,
             told: false,
@@ -116,9 +120,18 @@ impl Open {
     }
 
     /// Whether exactly this sample is there. In-order arrival, the usual case, needs no look at the others.
-    pub(super) fn holds(&self, row: &Row) -> bool {
-        self.count > 0
-            && row.at <= self.latest
+    pub(super) fn holds(&mut self, row: &Row) -> bool {
+        if self.count == 0 || row.at > self.latest {
+            return false;
+        }
+        if self.times.is_none() {
+            let mut times = TimeFilter::with_room_for(self.count as usize);
+            self.rows().unwrap_or_default().iter().for_each(|row| {
+                times.add(row.at);
+            });
+            self.times = Some(times);
+        }
+        self.times.as_ref().is_some_and(|times| times.may_hold(row.at))
             && (self.pending.contains(row) || self.rows().is_ok_and(|rows| rows.contains(row)))
     }
 
@@ -126,6 +139,9 @@ impl Open {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(weight);
         self.latest = self.latest.max(row.at);
+        if self.times.as_mut().is_some_and(|times| !times.add(row.at)) {
+            self.times = None;
+        }
         self.pending.push(row);
     }
 
@@ -155,6 +171,7 @@ impl Open {
         }
         self.first_seq = self.first_seq.min(seq);
         self.told = true;
+        self.times = None;
         self.append(blocks)
     }
 
