@@ -7,8 +7,10 @@
 
 pub mod clock;
 pub mod decode;
+pub mod health;
 pub mod model;
 pub mod sources;
 pub mod stats;
 pub mod store;
 pub mod upstream;
+pub mod web;

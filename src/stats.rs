@@ -85,6 +85,8 @@ impl SourceStats {
 /// The store.
 #[derive(Debug, Default)]
 pub struct StoreStats {
+    /// Rounds of the store's task; stands still only if the disk or the runtime hangs.
+    pub rounds: Counter,
     /// Transactions committed.
     pub commits: Counter,
     /// Readings that are on disk.

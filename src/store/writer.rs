@@ -80,6 +80,7 @@ impl Writer {
         let mut gathered = Gathered::default();
         let mut deadline: Option<Instant> = None;
         while ends.deliveries || ends.settles {
+            self.stats.store().rounds.inc();
             let wake = self.wake(deadline);
             tokio::select! {
                 biased;
@@ -142,6 +143,7 @@ impl Writer {
         let mut batch = Arc::new(batch);
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_CAP);
         while let Err(error) = self.try_commit(&batch).await? {
+            self.stats.store().rounds.inc();
             self.stats.store().condition.down(self.clock.now(), &error);
             let waiting = Arc::get_mut(&mut batch).expect("the blocking thread gave its share back");
             if matches!(error, StoreError::Full { .. }) && !waiting.settled.is_empty() {

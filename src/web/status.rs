@@ -1,0 +1,190 @@
+//! What `/status.json` says: the same facts as the page and `tipbucket status`, under fixed names.
+
+use serde::{Deserialize, Serialize};
+
+use super::Subject;
+use crate::model::Timestamp;
+use crate::stats::{Condition, SourceStats, State};
+
+/// How a running daemon stands. Times are RFC 3339, `null` where something has not happened yet.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Status {
+    /// The installation.
+    pub site: String,
+    /// The program's version.
+    pub version: String,
+    /// When this was written.
+    pub now: String,
+    /// Seconds since the daemon was started.
+    pub uptime_s: u64,
+    /// The local store.
+    pub store: StoreStatus,
+    /// Where buckets go.
+    pub upstream: UpstreamStatus,
+    /// Every source, by name.
+    pub sources: Vec<SourceStatus>,
+}
+
+/// Whether something works, since when, and in words.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ConditionStatus {
+    /// `up`, `down` or `unknown` (not tried yet).
+    pub state: String,
+    /// Since when.
+    pub since: Option<String>,
+    /// What it is connected to, or what fails and what to do.
+    pub detail: String,
+    /// Failures since it last worked.
+    pub failures: u64,
+}
+
+/// The local store. Counters are since the start of the daemon.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct StoreStatus {
+    /// Whether it can write.
+    pub condition: ConditionStatus,
+    /// Readings on disk.
+    pub readings: u64,
+    /// Readings that were there already and are kept once.
+    pub duplicates: u64,
+    /// Messages delivered again by a broker and recognised.
+    pub redelivered: u64,
+    /// Readings of sensors beyond `site.max_sensors`.
+    pub refused_by_sensor_limit: u64,
+    /// Sensors known.
+    pub sensors: i64,
+    /// Buckets that are open.
+    pub open_buckets: i64,
+    /// Buckets sealed.
+    pub sealed: u64,
+    /// Of these, opened for late readings.
+    pub late: u64,
+    /// Sealed buckets not yet delivered.
+    pub backlog_buckets: i64,
+    /// Segments they lie in.
+    pub backlog_segments: i64,
+    /// Buckets deleted undelivered because the budget was short.
+    pub evicted: u64,
+    /// Dead letters written.
+    pub dead_letters: u64,
+    /// Bytes in use.
+    pub bytes: i64,
+    /// Bytes that may be used.
+    pub max_bytes: i64,
+    /// Transactions committed.
+    pub commits: u64,
+    /// How long the last took, in microseconds.
+    pub commit_us: i64,
+    /// When it ended.
+    pub last_commit: Option<String>,
+}
+
+/// Where buckets go. Counters are since the start of the daemon.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct UpstreamStatus {
+    /// Whether it can be reached.
+    pub condition: ConditionStatus,
+    /// Buckets delivered.
+    pub buckets: u64,
+    /// Readings in them.
+    pub readings: u64,
+    /// Bytes of their documents.
+    pub bytes: u64,
+    /// Attempts that failed as a whole.
+    pub failures: u64,
+    /// Buckets sent under a second `_id` because the first held other content.
+    pub conflicts: u64,
+    /// Buckets refused for good.
+    pub refused: u64,
+    /// When the last bucket was delivered.
+    pub last_delivery: Option<String>,
+}
+
+/// One source. Counters are since the start of the daemon.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct SourceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// Whether its line or connection is up.
+    pub condition: ConditionStatus,
+    /// Messages, frames or lines.
+    pub messages: u64,
+    /// Readings handed to the store.
+    pub readings: u64,
+    /// What could not be taken.
+    pub refused: u64,
+    /// New starts after an error.
+    pub restarts: u64,
+}
+
+impl Status {
+    pub(super) fn of(subject: &Subject) -> Self {
+        let now = subject.clock.now();
+        let (store, upstream) = (subject.stats.store(), subject.stats.upstream());
+        Self {
+            site: subject.site.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            now: now.to_string(),
+            uptime_s: now.since(subject.started).as_secs(),
+            store: StoreStatus {
+                condition: condition(&store.condition),
+                readings: store.readings.get(),
+                duplicates: store.duplicates.get(),
+                redelivered: store.redelivered.get(),
+                refused_by_sensor_limit: store.sensor_limit.get(),
+                sensors: store.sensors.get(),
+                open_buckets: store.open_buckets.get(),
+                sealed: store.sealed.get(),
+                late: store.late.get(),
+                backlog_buckets: store.backlog_buckets.get(),
+                backlog_segments: store.backlog_segments.get(),
+                evicted: store.evicted.get(),
+                dead_letters: store.dead_letters.get(),
+                bytes: store.bytes.get(),
+                max_bytes: store.max_bytes.get(),
+                commits: store.commits.get(),
+                commit_us: store.commit_us.get(),
+                last_commit: instant(store.last_commit_ms.get()),
+            },
+            upstream: UpstreamStatus {
+                condition: condition(&upstream.condition),
+                buckets: upstream.buckets.get(),
+                readings: upstream.readings.get(),
+                bytes: upstream.bytes.get(),
+                failures: upstream.failures.get(),
+                conflicts: upstream.conflicts.get(),
+                refused: upstream.refused.get(),
+                last_delivery: instant(upstream.last_delivery_ms.get()),
+            },
+            sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),
+        }
+    }
+}
+
+fn of_source(source: &SourceStats) -> SourceStatus {
+    SourceStatus {
+        name: source.name.to_string(),
+        kind: source.kind.to_owned(),
+        condition: condition(&source.condition),
+        messages: source.messages.get(),
+        readings: source.readings.get(),
+        refused: source.refused.get(),
+        restarts: source.restarts.get(),
+    }
+}
+
+fn condition(condition: &Condition) -> ConditionStatus {
+    let State { up, since, detail, failures, .. } = condition.get();
+    let state = match up {
+        Some(true) => "up",
+        Some(false) => "down",
+        None => "unknown",
+    };
+    ConditionStatus { state: state.to_owned(), since: up.map(|_| since.to_string()), detail, failures }
+}
+
+fn instant(millis: i64) -> Option<String> {
+    (millis > 0).then(|| Timestamp::clamped(millis).to_string())
+}
