@@ -5,10 +5,13 @@
 //! `docs/ARCHITECTURE.md` tells why.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod cli;
 pub mod clock;
 pub mod decode;
 pub mod model;
+pub mod settings;
 pub mod sources;
 pub mod stats;
 pub mod store;
 pub mod upstream;
+pub mod web;
