@@ -55,11 +55,15 @@ impl Check {
         for warning in &settings.warnings {
             writeln!(std::io::stderr(), "warning: {warning}")?;
         }
-        let named = named_sensors(&settings);
-        let sizes = sizes::of(&settings, Load::new(self.sensors.unwrap_or(named), self.every));
+        self.explain(&settings, out)
+    }
+
+    fn explain(&self, settings: &Settings, out: &mut impl Write) -> anyhow::Result<()> {
+        let named = named_sensors(settings);
+        let sizes = sizes::of(settings, Load::new(self.sensors.unwrap_or(named), self.every));
         match self.format {
-            Format::Table => table(out, &self.config, &settings, &sizes, self.sensors.is_some()),
-            Format::Json => Ok(writeln!(out, "{:#}", as_json(&settings, &sizes))?),
+            Format::Table => table(out, &self.config, settings, &sizes, self.sensors.is_some()),
+            Format::Json => Ok(writeln!(out, "{:#}", as_json(settings, &sizes))?),
         }
     }
 }
@@ -102,12 +106,13 @@ fn table(
     writeln!(out, "{} is sound: site {}, sources {}", config.path.display(), settings.site, sources.join(", "))?;
     let load = sizes.load;
     let every = humantime::format_duration(Duration::from_millis(load.every_ms));
-    let origin = if told { "" } else { " (as many as are named; say --sensors N if more will come)" };
-    writeln!(out, "\nAssuming {} sensors{origin}, each one reading of two fields every {every}:\n", load.sensors)?;
+    let origin = if told { "" } else { " (those that are named; say --sensors N if more will come)" };
+    writeln!(out, "\nAssuming {}{origin}, each one reading of two fields every {every}:\n", counted(load.sensors))?;
     let days = days(sizes.outage_days);
     let budget = settings.store.max_bytes;
     writeln!(out, "  readings per day      {:.0}", sizes.readings_per_day)?;
-    writeln!(out, "  outage bridged        {days}   (store.max_bytes {budget}, 12 bytes per reading)")?;
+    let bytes = sizes::STORED_BYTES_PER_READING;
+    writeln!(out, "  outage bridged        {days}   (store.max_bytes {budget}, {bytes} bytes per reading)")?;
     writeln!(out, "  written to the card   {} a day", ByteSize(sizes.flash_bytes_per_day))?;
     writeln!(
         out,
@@ -136,11 +141,96 @@ fn row(out: &mut impl Write, name: &str, sizes: &BucketSizes) -> std::io::Result
     writeln!(out, "  {name:<24} {buckets:>11.0} {samples:>8} {document:>12} {most:>12}  {ends}")
 }
 
+fn counted(sensors: u64) -> String {
+    if sensors == 1 { "1 sensor".to_owned() } else { format!("{sensors} sensors") }
+}
+
 fn days(days: f64) -> String {
     match days {
         d if d >= 3650.0 => "more than 10 years".to_owned(),
         d if d >= 10.0 => format!("{d:.0} days"),
         d if d >= 1.0 => format!("{d:.1} days"),
         d => format!("{:.1} hours", d * 24.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::load_with;
+    use crate::sources::{Claims, Kind, Source, SourceConfig};
+
+    #[derive(Debug)]
+    struct Quiet;
+
+    impl SourceConfig for Quiet {
+        fn claims(&self) -> Claims {
+            Claims { sensors: vec!["a".to_owned(), "tank".to_owned()], ..Claims::default() }
+        }
+        fn contradictions(&self) -> Vec<(String, String)> {
+            Vec::new()
+        }
+        fn build(self: Box<Self>) -> Box<dyn Source> {
+            unreachable!("only checked here")
+        }
+    }
+
+    const KINDS: &[Kind] = &[Kind { name: "quiet", read: |_| Ok(Box::new(Quiet)) }];
+
+    fn explained(sensors: Option<u64>, format: Format) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("site.toml");
+        let site = "site.name = \"x\"\nsources.q.type = \"quiet\"\nsensors.tank.window = \"1h\"\n";
+        std::fs::write(&path, site).unwrap();
+        let settings = load_with(KINDS, &path, []).unwrap();
+        let check =
+            Check { config: ConfigArg { path: "site.toml".into() }, sensors, every: Duration::from_secs(10), format };
+        let mut out = Vec::new();
+        check.explain(&settings, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn people_get_a_table_with_its_assumptions() {
+        assert_eq!(
+            explained(None, Format::Table),
+            "site.toml is sound: site x, sources q (quiet)
+
+Assuming 2 sensors (those that are named; say --sensors N if more will come), each one reading of two fields every 10s:
+
+  readings per day      17280
+  outage bridged        more than 10 years   (store.max_bytes 2.0 GiB, 12 bytes per reading)
+  written to the card   101.2 MiB a day
+
+  sensor                   buckets/day  samples     document      at most  ended by
+  each, by [bucket]                144       60      3.6 KiB     50.4 KiB  window
+  tank                              24      360     18.5 KiB     50.4 KiB  window
+"
+        );
+    }
+
+    #[test]
+    fn programs_get_json() {
+        let value: serde_json::Value = serde_json::from_str(&explained(Some(100), Format::Json)).unwrap();
+        assert_eq!(value["ok"], true);
+        assert_eq!(value["assumed"]["sensors"], 100);
+        assert_eq!(value["readings_per_day"], 864_000.0);
+        assert_eq!(value["sensors"]["tank"]["samples"], 360);
+        assert_eq!(value["sources"][0]["type"], "quiet");
+    }
+
+    #[test]
+    fn days_are_told_in_a_fitting_unit() {
+        for (number, words) in
+            [(0.5, "12.0 hours"), (2.345, "2.3 days"), (99.9, "100 days"), (4000.0, "more than 10 years")]
+        {
+            assert_eq!(days(number), words);
+        }
+    }
+
+    #[test]
+    fn intervals_are_checked() {
+        assert_eq!(interval("1m"), Ok(Duration::from_secs(60)));
+        assert!(interval("0s").is_err() && interval("x").is_err());
     }
 }

@@ -177,7 +177,11 @@ impl Variable {
             };
             steps.push(Step::Key(key));
         }
-        Ok(Self { path: KeyPath(steps), value: parse(text)? })
+        let value = parse(text)?;
+        if steps.len() == 1 && !matches!(value.kind, ValueKind::Table(_)) {
+            return Err(format!("a section cannot be set to a value (name a key in it, as in {name}__KEY)"));
+        }
+        Ok(Self { path: KeyPath(steps), value })
     }
 }
 

@@ -128,7 +128,13 @@ impl Places {
 
     /// Adds an environment variable.
     pub(super) fn add_variable(&mut self, name: &str, path: KeyPath) {
-        self.layers.push(HashMap::from([(path, Place::Variable { name: name.to_owned() })]));
+        let place = Place::Variable { name: name.to_owned() };
+        // Tables that exist because of this variable alone are its doing too.
+        let born = std::iter::successors(path.parent(), KeyPath::parent);
+        let born = born.take_while(|path| !self.layers.iter().any(|layer| layer.contains_key(path)));
+        let mut layer: HashMap<_, _> = born.map(|path| (path, place.clone())).collect();
+        layer.insert(path, place);
+        self.layers.push(layer);
     }
 
     /// Where `path` was last set; for a key that is missing, where the table begins that should hold it.
@@ -182,17 +188,7 @@ impl Walk<'_> {
                     self.value(&path, item);
                 }
             }
-            DeValue::Integer(number) => {
-                if i64::from_str_radix(number.as_str(), number.radix()).is_err() {
-                    self.too_large.push(path.clone());
-                }
-            }
-            DeValue::Float(number) => {
-                let infinite = number.as_str().parse().is_ok_and(f64::is_infinite);
-                if infinite && !number.as_str().contains("inf") {
-                    self.too_large.push(path.clone());
-                }
-            }
+            single if is_too_large(single) => self.too_large.push(path.clone()),
             _ => {}
         }
     }
@@ -201,6 +197,18 @@ impl Walk<'_> {
         let line = self.lines.partition_point(|start| *start <= byte);
         let place = Place::Line { layer: self.layer, name: self.name.to_owned(), line };
         self.found.insert(path, place);
+    }
+}
+
+/// Whether a number does not fit into 64 bits.
+fn is_too_large(value: &DeValue<'_>) -> bool {
+    match value {
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).is_err(),
+        DeValue::Float(number) => {
+            let text = number.as_str();
+            text.parse().is_ok_and(f64::is_infinite) && !text.contains("inf")
+        }
+        _ => false,
     }
 }
 

@@ -1,6 +1,5 @@
 //! `[upstream]` of the site file.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,12 +27,12 @@ pub struct Config {
     /// How samples are laid out in the document.
     pub layout: Layout,
     /// Other names for the document's fields.
-    pub names: BTreeMap<String, String>,
+    pub names: Names,
     /// How long documents stay after their window.
     #[serde(with = "humantime_serde")]
     pub retention: Option<Duration>,
     /// Archive: the folder.
-    pub folder: Option<PathBuf>,
+    pub folder: PathBuf,
     /// Archive: the form of the files.
     pub format: Format,
     /// Archive: a file is finished at this size.
@@ -91,18 +90,18 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             kind: Kind::Mongodb,
-            uri: None,
+            uri: Some(SecretString::from("mongodb://127.0.0.1:27017")),
             uri_file: None,
             database: "telemetry".to_owned(),
             collection: "buckets".to_owned(),
             mode: Mode::Buckets,
             layout: Layout::Rows,
-            names: BTreeMap::new(),
+            names: Names::default(),
             retention: None,
-            folder: None,
+            folder: "/var/lib/tipbucket/archive".into(),
             format: Format::Bson,
-            max_file_bytes: ByteSize::mib(64),
-            max_file_age: Duration::from_secs(3600),
+            max_file_bytes: ByteSize::mib(16),
+            max_file_age: Duration::from_secs(600),
             max_bytes: ByteSize::gib(1),
         }
     }
@@ -113,11 +112,8 @@ impl Config {
     pub fn contradictions(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut say = |key: &str, words: &str| found.push((key.to_owned(), words.to_owned()));
-        if self.uri.is_some() && self.uri_file.is_some() {
-            say("uri_file", "`uri` is set as well (keep one of the two)");
-        }
-        if self.kind == Kind::Archive && self.folder.is_none() {
-            say("folder", "type `archive` needs a folder for its files");
+        if self.kind == Kind::Archive && self.max_bytes < self.max_file_bytes {
+            say("max_bytes", "must hold at least one file of max_file_bytes");
         }
         for (key, name) in [("database", &self.database), ("collection", &self.collection)] {
             if name.is_empty() {
@@ -126,4 +122,48 @@ impl Config {
         }
         found
     }
+}
+
+macro_rules! names {
+    ($($key:ident = $default:literal)*) => {
+        /// What the fields of a document are called.
+        #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        #[allow(missing_docs)]
+        pub struct Names { $(pub $key: String,)* }
+
+        impl Default for Names {
+            fn default() -> Self {
+                Self { $($key: $default.to_owned(),)* }
+            }
+        }
+    };
+}
+
+names! {
+    site = "site"
+    sensor = "sensor"
+    part = "part"
+    start = "start"
+    end = "end"
+    first = "first"
+    last = "last"
+    count = "count"
+    stats = "stats"
+    stats_count = "count"
+    stats_sum = "sum"
+    stats_min = "min"
+    stats_max = "max"
+    stats_first = "first"
+    stats_last = "last"
+    samples = "samples"
+    samples_t = "t"
+    sealed = "sealed"
+    late = "late"
+    meta = "meta"
+    clock = "clock"
+    hash = "hash"
+    store = "store"
+    schema = "schema"
+    expire_at = "expireAt"
 }

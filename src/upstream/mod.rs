@@ -2,4 +2,4 @@
 
 mod config;
 
-pub use config::Config;
+pub use config::{Config, Names};
