@@ -53,6 +53,11 @@ fn store(sections: &Sections, findings: &mut Findings<'_>) {
         findings.wrong(&path, "is empty (a file such as /var/lib/tipbucket/tipbucket.db)");
     } else if store.path.is_dir() {
         findings.wrong(&path, format!("{} is a folder (name a file in it)", store.path.display()));
+    } else if let Some(folder) = store.path.parent().filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+        // Only a warning: the file may be checked on another machine than it is meant for.
+        let words =
+            format!("folder {} does not exist on this machine (make it, owned by the service)", folder.display());
+        findings.warn(&path, words);
     }
 }
 

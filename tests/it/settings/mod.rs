@@ -4,3 +4,4 @@ mod cases;
 mod check_command;
 mod examples;
 mod layers;
+mod mutations;
