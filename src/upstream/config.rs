@@ -117,7 +117,7 @@ impl Config {
         }
         for (key, name) in [("database", &self.database), ("collection", &self.collection)] {
             if name.is_empty() {
-                say(key, "is empty");
+                say(key, &format!("is empty: name the {key}"));
             }
         }
         found
