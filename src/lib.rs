@@ -5,10 +5,12 @@
 //! `docs/ARCHITECTURE.md` tells why.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod cli;
 pub mod clock;
 pub mod decode;
 pub mod health;
 pub mod model;
+pub mod settings;
 pub mod sources;
 pub mod stats;
 pub mod store;

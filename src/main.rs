@@ -1,3 +1,7 @@
-//! The `tipbucket` program.
+//! The `tipbucket` program: hands its arguments to [`tipbucket::cli`] and returns its exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tipbucket::cli::main(std::env::args_os())
+}

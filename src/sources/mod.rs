@@ -3,6 +3,8 @@
 //! Every source runs under [`supervise`]: an error or a panic is reported, counted and followed by a new start after a
 //! pause; one broken sensor never stops another. Sources are dropped, not told to stop, so each await may be the last.
 
+pub mod table;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
