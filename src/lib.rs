@@ -7,7 +7,9 @@
 
 pub mod cli;
 pub mod clock;
+pub mod daemon;
 pub mod decode;
+pub mod forwarder;
 pub mod health;
 pub mod model;
 pub mod settings;

@@ -2,9 +2,13 @@
 
 use std::io::Write;
 
+use anyhow::Context;
 use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::ConfigArg;
+use super::{ConfigArg, logging};
+use crate::clock::Clock;
+use crate::daemon;
 
 /// Takes readings in and delivers buckets, until it is told to stop.
 #[derive(Debug, Args)]
@@ -22,8 +26,31 @@ Example:
 
 impl Run {
     pub(super) fn execute(self, _out: &mut impl Write) -> anyhow::Result<()> {
-        let _settings = self.config.load()?;
-        // STUB: the daemon is started here.
-        Ok(())
+        let settings = self.config.load()?;
+        logging::start(&settings.log)?;
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
+        tracing::info!("tipbucket {} for site {}", env!("CARGO_PKG_VERSION"), settings.site);
+        // One thread: everything waits, hardly anything computes; SQLite works on threads of its own.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(4)
+            .build()
+            .context("cannot start the runtime")?;
+        let done = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+            let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+            let stop = async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            };
+            daemon::run(settings, Clock::system(), stop).await
+        });
+        // A blocking call that hangs (a dead disk) must not hold up the end.
+        runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+        done
     }
 }

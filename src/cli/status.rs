@@ -1,10 +1,22 @@
-//! `tipbucket status`.
+//! `tipbucket status`: asks the running daemon; if there is none, tells what its store holds.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
+use anyhow::{Context, bail};
 use clap::Args;
+use serde_json::json;
 
-use super::ConfigArg;
+use super::{ConfigArg, Format};
+use crate::settings::Settings;
+use crate::store::{self, Contents};
+use crate::web::{ConditionStatus, Status as Report};
+
+/// A daemon on the same machine answers at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Largest answer that is read.
+const MAX_ANSWER: u64 = 4 << 20;
 
 /// Shows what the running gateway is doing.
 #[derive(Debug, Args)]
@@ -14,17 +26,125 @@ pub(super) struct Status {
     config: ConfigArg,
     /// How it is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: super::Format,
+    format: Format,
 }
 
-const EXAMPLE: &str = "Example:
+const EXAMPLE: &str = "Asks the daemon at [web] listen. If none answers it says so, shows what the store holds, and exits with 1.
+
+Example:
   tipbucket status
   tipbucket status --format json | jq .upstream";
 
 impl Status {
-    pub(super) fn execute(self, _out: &mut impl Write) -> anyhow::Result<()> {
-        let (_settings, _format) = (self.config.load()?, self.format);
-        // STUB: the gateway's /status.json is fetched and printed here.
+    pub(super) fn execute(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let settings = self.config.load()?;
+        match ask(&settings) {
+            Ok(answer) => match self.format {
+                Format::Json => writeln!(out, "{answer}")?,
+                Format::Table => {
+                    let report = serde_json::from_str(&answer).context("the daemon's answer is not what this version writes")?;
+                    print(out, &report)?;
+                }
+            },
+            Err(why) => {
+                let path = &settings.store.path;
+                let contents = store::contents(path).with_context(|| format!("no daemon answers ({why:#}), and its store cannot be read"))?;
+                match self.format {
+                    Format::Json => writeln!(out, "{}", offline_json(&contents))?,
+                    Format::Table => print_contents(out, &contents)?,
+                }
+                out.flush()?;
+                bail!("no daemon answers: {why:#}");
+            }
+        }
         Ok(())
     }
+}
+
+/// The text of `/status.json`.
+fn ask(settings: &Settings) -> anyhow::Result<String> {
+    if !settings.web.enabled {
+        bail!("web.enabled is false");
+    }
+    let address = reachable(settings.web.listen);
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // HTTP/1.0: the answer ends with the connection, and is not sent in chunks.
+    write!(stream, "GET /status.json HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER).read_to_string(&mut answer).with_context(|| format!("{address} does not answer"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{address} does not speak HTTP"))?;
+    if head.split(' ').nth(1) != Some("200") {
+        bail!("{address} answers {}", head.lines().next().unwrap_or_default());
+    }
+    Ok(body.to_owned())
+}
+
+/// Where a daemon that listens everywhere is reached from here.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    match listen {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => SocketAddr::from(([127, 0, 0, 1], v4.port())),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, v6.port())),
+        other => other,
+    }
+}
+
+fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    let (store, upstream) = (&report.store, &report.upstream);
+    let up = humantime::format_duration(Duration::from_secs(report.uptime_s));
+    writeln!(out, "site      {} · tipbucket {} · up {up}", report.site, report.version)?;
+    writeln!(out, "store     {}", words(&store.condition))?;
+    writeln!(
+        out,
+        "          {} readings of {} sensors · {} open buckets · {} sealed · {} dead letters",
+        store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
+    )?;
+    writeln!(out, "          {} of {}", size(store.bytes), size(store.max_bytes))?;
+    writeln!(out, "upstream  {}", words(&upstream.condition))?;
+    let last = upstream.last_delivery.as_deref().unwrap_or("none yet");
+    writeln!(
+        out,
+        "          {} buckets delivered · {} waiting · last delivery {last}",
+        upstream.buckets, store.backlog_buckets
+    )?;
+    for source in &report.sources {
+        writeln!(out, "source    {} ({}) {}", source.name, source.kind, words(&source.condition))?;
+        writeln!(
+            out,
+            "          {} messages · {} readings · {} refused · {} restarts",
+            source.messages, source.readings, source.refused, source.restarts
+        )?;
+    }
+    Ok(())
+}
+
+fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<()> {
+    writeln!(out, "store     {} sensors · {} buckets to deliver with {} samples · {} dead letters", contents.sensors, contents.buckets, contents.samples, contents.dead_letters)?;
+    if let (Some(first), Some(last)) = (contents.first, contents.last) {
+        writeln!(out, "          from {first} to {last}")?;
+    }
+    Ok(())
+}
+
+fn offline_json(contents: &Contents) -> serde_json::Value {
+    json!({
+        "running": false,
+        "sensors": contents.sensors,
+        "backlog_buckets": contents.buckets,
+        "backlog_samples": contents.samples,
+        "dead_letters": contents.dead_letters,
+        "first": contents.first.map(|t| t.to_string()),
+        "last": contents.last.map(|t| t.to_string()),
+    })
+}
+
+fn words(condition: &ConditionStatus) -> String {
+    let since = condition.since.as_deref().map(|since| format!(" since {since}")).unwrap_or_default();
+    let detail = if condition.detail.is_empty() { String::new() } else { format!(" · {}", condition.detail) };
+    format!("{}{since}{detail}", condition.state)
+}
+
+fn size(bytes: i64) -> String {
+    bytesize::ByteSize::b(u64::try_from(bytes).unwrap_or(0)).display().iec().to_string()
 }

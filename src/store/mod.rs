@@ -9,6 +9,7 @@
 
 mod backlog;
 mod config;
+mod contents;
 mod database;
 mod delivery;
 mod engine;
@@ -32,6 +33,7 @@ mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
 pub use config::{Config, WhenFull};
+pub use contents::{Contents, contents};
 pub use delivery::{Delivery, Origin, OriginKind, Receipt};
 pub use error::StoreError;
 pub use inlet::{Closed, Deliveries, Inlet, inlet};
