@@ -73,6 +73,13 @@ build() {
     fi
 }
 
+empty_folder() {
+    [ -z "$(ls -A "$DIR")" ] || [ -e "$DIR/.tipbucket-demo" ] ||
+        fail "$DIR holds something that is not a demo's; name another folder with DEMO_DIR"
+    find "$DIR" -mindepth 1 -delete
+    touch "$DIR/.tipbucket-demo"
+}
+
 start_broker() {
     local mosquitto
     mosquitto=$(PATH=$PATH:/usr/sbin command -v mosquitto) || {
@@ -176,7 +183,7 @@ summary() {
 }
 
 build
-find "$DIR" -mindepth 1 -delete
+empty_folder
 start_broker
 start_greenhouse
 write_site_file

@@ -7,27 +7,27 @@ use std::path::{Path, PathBuf};
 const RUST_FOLDERS: [&str; 5] = ["src", "tests", "examples", "benches", "fuzz"];
 
 /// One Rust file.
-pub struct Source {
+pub(crate) struct Source {
     /// Path from the repository's root, with `/`.
-    pub path: String,
+    pub(crate) path: String,
     /// Every byte of it.
-    pub text: String,
+    pub(crate) text: String,
     /// The same length and lines, with comments, strings and characters blanked.
-    pub code: String,
+    pub(crate) code: String,
 }
 
 impl Source {
-    pub fn new(path: &str, text: &str) -> Self {
+    pub(crate) fn new(path: &str, text: &str) -> Self {
         Self { path: path.to_owned(), text: text.to_owned(), code: blank_comments_and_literals(text) }
     }
 
     /// `path:line` of a byte offset.
-    pub fn place(&self, offset: usize) -> String {
+    pub(crate) fn place(&self, offset: usize) -> String {
         format!("{}:{}", self.path, line_of(&self.code, offset))
     }
 
     /// The module directly under the crate's root that this file belongs to; none for `lib.rs` and outside `src`.
-    pub fn top_module(&self) -> Option<&str> {
+    pub(crate) fn top_module(&self) -> Option<&str> {
         let inside = self.path.strip_prefix("src/")?;
         let top = inside.split('/').next()?;
         let top = top.strip_suffix(".rs").unwrap_or(top);
@@ -35,7 +35,7 @@ impl Source {
     }
 
     /// Offsets at which `word` stands in the code, not as a part of a longer name.
-    pub fn find_word<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    pub(crate) fn find_word<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let bytes = self.code.as_bytes();
         self.code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
             let before = at.checked_sub(1).map(|i| bytes[i]);
@@ -48,12 +48,12 @@ impl Source {
 }
 
 /// The repository's root.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Every Rust file of ours, in order of path.
-pub fn rust_files() -> Vec<Source> {
+pub(crate) fn rust_files() -> Vec<Source> {
     let paths = RUST_FOLDERS.iter().flat_map(|folder| files_under(&root().join(folder)));
     let sources: Vec<Source> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
@@ -64,7 +64,7 @@ pub fn rust_files() -> Vec<Source> {
 }
 
 /// Every file under a folder, without what builds leave behind; empty when there is no such folder.
-pub fn files_under(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_under(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -77,17 +77,17 @@ pub fn files_under(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// A path from the repository's root.
-pub fn relative(path: &Path) -> String {
+pub(crate) fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }
 
 /// Line number of an offset, from 1.
-pub fn line_of(text: &str, offset: usize) -> usize {
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
 /// Offset of the bracket that closes the one at `open`.
-pub fn closing(code: &str, open: usize) -> Option<usize> {
+pub(crate) fn closing(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
         match byte {
@@ -105,7 +105,7 @@ pub fn closing(code: &str, open: usize) -> Option<usize> {
 }
 
 /// Whether a byte can be part of a name.
-pub fn is_name(byte: u8) -> bool {
+pub(crate) fn is_name(byte: u8) -> bool {
     byte == b'_' || byte.is_ascii_alphanumeric()
 }
 
