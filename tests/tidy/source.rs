@@ -37,12 +37,14 @@ impl Source {
     /// Offsets at which `word` stands in the code, not as a part of a longer name.
     pub(crate) fn find_word<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let bytes = self.code.as_bytes();
+        let is_first_name = word.as_bytes().first().copied().is_some_and(is_name);
+        let is_last_name = word.as_bytes().last().copied().is_some_and(is_name);
         self.code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
             let before = at.checked_sub(1).map(|i| bytes[i]);
             let after = bytes.get(at + word.len()).copied();
-            let starts_in_name = word.as_bytes().first().copied().is_some_and(is_name);
-            let ends_in_name = word.as_bytes().last().copied().is_some_and(is_name);
-            !(starts_in_name && before.is_some_and(is_name)) && !(ends_in_name && after.is_some_and(is_name))
+            let goes_on_before = is_first_name && before.is_some_and(is_name);
+            let goes_on_after = is_last_name && after.is_some_and(is_name);
+            !goes_on_before && !goes_on_after
         })
     }
 }
