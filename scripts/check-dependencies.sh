@@ -9,7 +9,7 @@ deny=(target/tools/bin/cargo-deny --locked)
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if "${deny[@]}" fetch db >"$log" 2>&1; then
+if timeout 180 "${deny[@]}" fetch db >"$log" 2>&1; then
     "${deny[@]}" check advisories
 else
     tail -n 3 "$log" >&2

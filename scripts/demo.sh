@@ -101,7 +101,7 @@ start_greenhouse() {
 
 write_site_file() {
     web_port=$(free_port 8780)
-    mkdir -p "$DIR/site.toml.d"
+    mkdir -p "$DIR/site.toml.d" "$DIR/archive"
     (
         umask 077 # the database's address may hold a password
         render config/demo/site.toml >"$DIR/site.toml"

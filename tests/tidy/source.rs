@@ -34,6 +34,18 @@ impl Source {
         (top != "lib").then_some(top)
     }
 
+    /// How many modules deep an offset of a file in `src` lies: 0 is the crate's root.
+    pub(crate) fn depth(&self, offset: usize) -> usize {
+        let inside = self.path.trim_start_matches("src/").trim_end_matches(".rs");
+        let files = inside.split('/').filter(|part| !matches!(*part, "mod" | "lib")).count();
+        let encloses = |at: &usize| {
+            let open = self.code[*at..].find(['{', ';']).map(|length| at + length);
+            let open = open.filter(|open| self.code[*open..].starts_with('{') && *open < offset);
+            open.is_some_and(|open| closing(&self.code, open).is_some_and(|end| end > offset))
+        };
+        files + self.find_word("mod").filter(encloses).count()
+    }
+
     /// Offsets at which `word` stands in the code, not as a part of a longer name.
     pub(crate) fn find_word<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let bytes = self.code.as_bytes();
