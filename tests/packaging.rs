@@ -178,6 +178,45 @@ fn the_unit_keeps_its_promises() {
     assert!(read("systemd/tipbucket.sysusers").contains("u tipbucket "), "nobody makes the service's account");
 }
 
+#[test]
+fn the_demo_site_is_sound_with_every_choice_of_parts() {
+    for parts in [&["archive"][..], &["mongodb"], &["archive", "mqtt"], &["mongodb", "mqtt"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        fs::create_dir_all(dir.join("site.toml.d")).unwrap();
+        fs::create_dir(dir.join("archive")).unwrap();
+        let render = |part: &str, to: PathBuf| {
+            let text = read(&format!("config/demo/{part}.toml"))
+                .replace("@DIR@", dir.to_str().unwrap())
+                .replace("@WEB_PORT@", "8780")
+                .replace("@MQTT_PORT@", "1883")
+                .replace("@MONGODB_URI@", "mongodb://127.0.0.1:27017");
+            fs::write(to, text).unwrap();
+        };
+        render("site", dir.join("site.toml"));
+        for part in parts {
+            render(part, dir.join(format!("site.toml.d/{part}.toml")));
+        }
+        let checked = tipbucket().arg("check").arg("--config").arg(dir.join("site.toml")).output().unwrap();
+        assert!(checked.status.success(), "with {parts:?}: {}", said(&checked));
+    }
+}
+
+/// The program of this build; under emulation with the emulator in front.
+fn tipbucket() -> Command {
+    let program = env!("CARGO_BIN_EXE_tipbucket");
+    let runner = std::env::var("TIPBUCKET_TEST_RUNNER").unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    match words.next() {
+        None => Command::new(program),
+        Some(emulator) => {
+            let mut command = Command::new(emulator);
+            command.args(words).arg(program);
+            command
+        }
+    }
+}
+
 /// The unit with the binary of this build, since the real path exists on installed machines only.
 fn unit_for_this_build() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
