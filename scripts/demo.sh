@@ -194,5 +194,6 @@ summary
 if [ -t 1 ]; then
     say ""
     say "Everything goes on until Ctrl-C."
+    trap 'exit 0' INT
     wait_with_daemon 86400
 fi
