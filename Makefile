@@ -1,0 +1,69 @@
+# Each target does its own set-up; `make help` lists them. Debian packages are installed where they are missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+ARM_TARGETS := aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf
+# The largest release binary that is acceptable, in bytes: a Pi fetches it over a mobile link.
+MAX_BINARY := 12582912
+
+PREFIX ?= /usr
+DESTDIR ?=
+BINARY ?= target/release/tipbucket
+
+.PHONY: help test lint cross test-arm demo release bench install fmt clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+test: ## set up and run every test
+	scripts/setup-test.sh test
+	cargo test --locked
+
+lint: ## formatting, clippy, documentation, licences and advisories
+	scripts/setup-test.sh lint
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+	scripts/check-dependencies.sh
+
+cross: ## release binaries for 64- and 32-bit ARM
+	scripts/setup-test.sh cross
+	for target in $(ARM_TARGETS); do \
+	    cargo build --locked --release --bin tipbucket --target "$$target"; \
+	done
+	scripts/check-size.sh $(MAX_BINARY) $(ARM_TARGETS:%=target/%/release/tipbucket)
+
+test-arm: ## the suite without serial ports, emulated on both ARM targets (qemu-user has no terminals)
+	scripts/setup-test.sh arm
+	TIPBUCKET_TEST_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
+	    cargo test --locked --target aarch64-unknown-linux-gnu --lib --bins --tests -- --skip serial
+	TIPBUCKET_TEST_RUNNER="qemu-arm-static -L /usr/arm-linux-gnueabihf" \
+	    cargo test --locked --target armv7-unknown-linux-gnueabihf --lib --bins --tests -- --skip serial
+
+demo: ## a simulated greenhouse on real terminals, for a look around (MONGODB_URI=… to send to a database)
+	scripts/setup-test.sh build
+	scripts/demo.sh
+
+release: ## a release binary for this machine
+	scripts/setup-test.sh build
+	cargo build --locked --release --bin tipbucket
+
+bench: ## measure
+	scripts/setup-test.sh test
+	cargo bench --locked
+
+install: ## put BINARY, the unit and a first site file in place (DESTDIR and PREFIX as usual)
+	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/tipbucket
+	install -D -m 0644 systemd/tipbucket.service $(DESTDIR)$(PREFIX)/lib/systemd/system/tipbucket.service
+	install -D -m 0644 systemd/tipbucket.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tipbucket.conf
+	[ -e $(DESTDIR)/etc/tipbucket/site.toml ] || \
+	    install -D -m 0640 config/tipbucket.toml $(DESTDIR)/etc/tipbucket/site.toml
+	[ -n "$(DESTDIR)" ] || { systemd-sysusers tipbucket.conf; chgrp tipbucket /etc/tipbucket/site.toml; }
+
+fmt: ## format the code
+	cargo fmt
+
+clean: ## remove everything that was built
+	cargo clean
