@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod decode;
+pub mod forwarder;
 pub mod model;
 pub mod sources;
 pub mod stats;
