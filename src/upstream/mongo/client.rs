@@ -159,7 +159,7 @@ impl Wire for Link {
         find.insert(names.hash.as_str(), 1);
         let find = open
             .collection
-            .find(doc! { "_id": { "$in": ids.iter().copied().collect::<Vec<_>>() } })
+            .find(doc! { "_id": { "$in": ids.to_vec() } })
             .projection(find)
             .read_concern(ReadConcern::majority());
         let read = async move {

@@ -1,0 +1,5 @@
+//! All integration tests, in one binary: it links once, and its tests run side by side.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, missing_docs)]
+
+mod support;
+mod upstream;
