@@ -24,6 +24,8 @@ use window::Window;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
 const LAST_DELIVERY: Duration = Duration::from_secs(5);
+/// How long closing the upstream may take then: finishing an archive file, or leaving a connection that hangs.
+const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(1));
 /// How long a window that is not full waits for the next segment.
 const GATHER: Duration = Duration::from_millis(20);
 /// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
@@ -130,10 +132,12 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
+        let mut last_close = LAST_CLOSE.0;
         loop {
             match self.next().await {
                 Next::Deliver => {
                     if !self.deliver().await {
+                        last_close = LAST_CLOSE.1;
                         break;
                     }
                 }
@@ -154,7 +158,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 }
             }
         }
-        match timeout(LAST_DELIVERY, self.way.close()).await {
+        match timeout(last_close, self.way.close()).await {
             Ok(report) => self.apply(report, 0, false),
             Err(_) => tracing::warn!("the upstream did not close in time; what it held is sent again after the start"),
         }
@@ -232,6 +236,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         if report.dropped {
             self.window.clear();
             self.backlog.rewind();
+            self.ended = false;
         }
         match report.trouble {
             Some(trouble) => self.troubled(trouble),

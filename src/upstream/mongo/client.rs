@@ -247,7 +247,8 @@ fn problem(error: &Error, namespace: &str) -> Problem {
         ErrorKind::IncompatibleServer { message, .. } => {
             of(Signal::Setup, format!("this server cannot be used: {message}"))
         }
-        ErrorKind::InvalidArgument { message, .. } => {
+        // The same kind tells of replies whose lengths make no sense; only this one blames a document.
+        ErrorKind::InvalidArgument { message, .. } if message.starts_with("insert document must be within") => {
             of(Signal::Unsendable, format!("the driver refuses to send it: {message}"))
         }
         // Also `Bson`: our documents are encoded already, so what cannot be decoded is the reply.

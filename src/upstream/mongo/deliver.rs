@@ -47,8 +47,9 @@ pub(super) struct Problem {
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) report: Report,
-    /// The breaker stopped the line.
-    pub(super) breaker: bool,
+    /// The trouble is that whole commands fail, so one document is enough to ask whether they still do. Otherwise whole
+    /// batches go on: what the database does take must not wait for what it does not.
+    pub(super) whole: bool,
     /// Close the connection: what it waits for is better waited for without one.
     pub(super) hang_up: bool,
 }
@@ -101,6 +102,7 @@ struct Round<'a> {
     in_a_row: u32,
     conflicts: u64,
     trouble: Option<Trouble>,
+    whole: bool,
     hang_up: bool,
 }
 
@@ -113,6 +115,7 @@ impl<'a> Round<'a> {
             in_a_row: 0,
             conflicts: 0,
             trouble: None,
+            whole: false,
             hang_up: false,
         }
     }
@@ -129,6 +132,7 @@ impl<'a> Round<'a> {
             self.riddle(&mut documents[i], &problem);
         }
         self.trouble(&problem);
+        self.whole = true;
         false
     }
 
@@ -275,7 +279,7 @@ impl<'a> Round<'a> {
         }
         let report =
             Report { fates: self.fates, conflicts: self.conflicts, trouble: self.trouble, ..Report::default() };
-        Outcome { report, breaker: !believed, hang_up: self.hang_up }
+        Outcome { report, whole: self.whole && believed, hang_up: self.hang_up }
     }
 }
 

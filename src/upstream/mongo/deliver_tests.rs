@@ -205,7 +205,7 @@ async fn a_changed_validator_stops_the_line_and_drops_nothing() {
     let mut sent = documents(&["a", "b", "c", "d"]);
     let outcome = send(&mut database, &mut breaker, &mut sent).await;
     assert_eq!((fates(&outcome.report).as_str(), kind(&outcome.report)), ("----", Some(TroubleKind::Stopped)));
-    assert!(outcome.breaker);
+    assert!(!outcome.whole, "whole batches show when others are taken");
     assert!(outcome.report.trouble.unwrap().text.contains("validator"));
     database.bad.clear();
     assert_eq!(fates(&send(&mut database, &mut breaker, &mut sent).await.report), "dddd");
@@ -249,7 +249,7 @@ async fn each_class_of_failure_has_its_trouble() {
         let mut database = Database { script: vec![Answer::Failed(problem.clone())], ..Database::default() };
         let outcome = send(&mut database, &mut Breaker::default(), &mut documents(&["a", "b"])).await;
         assert_eq!((fates(&outcome.report).as_str(), kind(&outcome.report)), ("--", Some(expected)), "{problem:?}");
-        assert_eq!(outcome.hang_up, hang_up, "{problem:?}");
+        assert_eq!((outcome.hang_up, outcome.whole), (hang_up, true), "{problem:?}");
         assert_eq!(database.commands, [2]);
     }
 }

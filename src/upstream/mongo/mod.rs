@@ -51,9 +51,7 @@ impl Mongo {
         let report = outcome.report;
         match report.trouble.as_ref().map(|trouble| trouble.kind) {
             None => self.pace.answered(started.elapsed(), bytes),
-            // The breaker needs whole batches to see whether other documents are taken.
-            Some(TroubleKind::Stopped) if outcome.breaker => {}
-            Some(TroubleKind::Stopped) => self.pace.stopped(),
+            Some(TroubleKind::Stopped) => self.pace.stopped(outcome.whole),
             Some(_) => self.pace.troubled(),
         }
         if outcome.hang_up {

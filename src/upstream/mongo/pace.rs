@@ -49,9 +49,9 @@ impl Pace {
         self.bytes = (self.bytes / 2).max(MIN_BYTES);
     }
 
-    /// Nothing gets through: ask with one document.
-    pub(super) const fn stopped(&mut self) {
-        self.probing = true;
+    /// A person must act. If nothing gets through, ask with one document; if other documents do, let them.
+    pub(super) const fn stopped(&mut self, nothing_gets_through: bool) {
+        self.probing = nothing_gets_through;
     }
 }
 
@@ -77,8 +77,11 @@ mod tests {
     #[test]
     fn a_stopped_line_is_probed_with_one_document() {
         let mut pace = Pace::new();
-        pace.stopped();
+        pace.stopped(true);
         assert_eq!(pace.limits().0, 1);
+        pace.stopped(false);
+        assert_eq!(pace.limits().0, 100);
+        pace.stopped(true);
         pace.answered(Duration::ZERO, 1000);
         assert_eq!(pace.limits().0, 100);
     }
