@@ -165,3 +165,28 @@ async fn a_full_archive_file_settles_its_segments_meanwhile() {
     let stats = running.stop().await;
     assert_eq!((memory.left(), stats.upstream().buckets.get()), (0, 400));
 }
+
+#[tokio::test]
+async fn stopping_does_not_wait_for_a_database_that_hangs() {
+    let (server, database) = (mongo::server(), mongo::database());
+    let proxy = Proxy::start(server.address()).await;
+    let memory = Memory::default();
+    memory.add(1, sensors(0..1));
+    let mut patient = tipbucket::upstream::Tuning::default();
+    patient.insert = Duration::from_secs(60);
+    let site = tipbucket::model::SiteName::new("greenhouse-7").unwrap();
+    let config = config(&proxy.mongodb_uri(), &database);
+    let upstream = Upstream::new(config, site, std::collections::HashMap::new(), Clock::system(), patient);
+    let running = start(&memory, upstream);
+    until("the first bucket is settled", || memory.left() == 0).await;
+    proxy.mode(Mode::Swallow);
+    memory.add(2, sensors(1..2));
+    let begun = Instant::now();
+    while server.documents(&database, "buckets").await.len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+    let started = Instant::now();
+    running.stop().await;
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert_eq!(memory.left(), 1, "not proven, not settled");
+}

@@ -76,3 +76,26 @@ async fn a_file_that_cannot_be_read_is_told() {
     assert_eq!(kind, TroubleKind::Stopped);
     assert!(text.contains("/nonexistent/uri"), "{text}");
 }
+
+#[tokio::test]
+async fn an_unknown_authority_is_told_and_can_be_named() {
+    let tls = |name: &str| format!("{}/tests/it/upstream/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (certificate, key) = (tls("server.pem"), tls("server.key"));
+    let server = Server::start(&["--tls-cert-file", &certificate, "--tls-key-file", &key], None);
+    let uri = |options: &str| format!("mongodb://{}/?directConnection=true&tls=true{options}", server.address());
+    let (kind, text) = told(&uri("")).await;
+    assert_eq!(kind, TroubleKind::Stopped, "{text}");
+    assert!(text.contains("UnknownIssuer") && text.contains("tlsCAFile"), "{text}");
+    let mut known = upstream(config(&uri(&format!("&tlsCAFile={}", tls("ca.pem"))), "telemetry"));
+    let mut sent = documents(&known, &["a"]);
+    let report = known.deliver(&mut sent, STORE).await;
+    assert_eq!(fates(&report), "d", "{:?}", report.trouble);
+    assert!(known.due().is_some(), "it wants to be closed when it is idle");
+    known.attend().await;
+    assert_eq!(known.due(), None);
+    assert_eq!(fates(&known.deliver(&mut sent, STORE).await), "d", "it opens again by itself");
+    known.close().await;
+    let (kind, text) = told(&uri("&tlsCAFile=/nonexistent/ca.pem")).await;
+    assert_eq!(kind, TroubleKind::Stopped, "{text}");
+    assert!(text.contains("TLS") || text.contains("tls") || text.contains("ca.pem"), "{text}");
+}
