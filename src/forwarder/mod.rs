@@ -215,6 +215,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let count = self.window.batch(self.way.limits());
         let shutdown = self.shutdown.clone();
         let (documents, store) = self.window.first(count);
+        let started = Instant::now();
         let report = tokio::select! {
             biased;
             report = self.way.deliver(documents, store) => report,
@@ -223,6 +224,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 return false;
             }
         };
+        tracing::debug!(documents = count, elapsed_ms = started.elapsed().as_millis() as u64, "delivery answered");
         self.apply(report, count, true);
         true
     }

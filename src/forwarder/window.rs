@@ -123,10 +123,10 @@ impl Window {
                 self.owners.push(owner);
                 continue;
             }
-            // Segments are few and the document's is nearly always the first.
-            if let Some(segment) = self.segments.iter_mut().find(|segment| segment.id == owner) {
-                segment.waiting -= 1;
-                segment.held += usize::from(*fate == Fate::Held);
+            // Drawn in the order of their numbers.
+            if let Ok(place) = self.segments.binary_search_by_key(&owner, |segment| segment.id) {
+                self.segments[place].waiting -= 1;
+                self.segments[place].held += usize::from(*fate == Fate::Held);
             }
             match fate {
                 Fate::Delivered => Tally::of(&document).count(now, stats),

@@ -101,6 +101,8 @@ struct Round<'a> {
     refused: Vec<Option<(i32, String)>>,
     in_a_row: u32,
     conflicts: u64,
+    /// An `_id` that was taken by other content, and the one that is tried instead.
+    example: Option<(String, String)>,
     trouble: Option<Trouble>,
     whole: bool,
     hang_up: bool,
@@ -114,6 +116,7 @@ impl<'a> Round<'a> {
             refused: vec![None; documents],
             in_a_row: 0,
             conflicts: 0,
+            example: None,
             trouble: None,
             whole: false,
             hang_up: false,
@@ -204,23 +207,29 @@ impl<'a> Round<'a> {
                     self.conflicts += u64::from(document.rekeyed == 0);
                     let id = document.id.clone();
                     if document.rekey(self.store) {
-                        tracing::warn!(
-                            "`{id}` is stored with other content (a re-imaged card, or a second gateway named alike?): sending as `{}`",
-                            document.id
-                        );
+                        self.example.get_or_insert_with(|| (id, document.id.clone()));
                         again.push(i);
                     } else {
                         let text = format!("`{id}` and both of its other names are taken by other content");
                         self.refused[i] = Some((super::classify::DUPLICATE_KEY, text));
                     }
                 }
-                _ => {
-                    let text = format!("`{}` was taken but is not there now: sending again", document.id);
-                    self.add(TroubleKind::Transient, text, None);
-                }
+                _ => self.vanished(document),
             }
         }
         Some(again)
+    }
+
+    /// Its `_id` was taken and is not there: deleted meanwhile, or the duplicate is on an index that was not named.
+    fn vanished(&mut self, document: &mut Document) {
+        document.riddles += 1;
+        let id = &document.id;
+        if document.riddles < RIDDLES {
+            self.add(TroubleKind::Transient, format!("`{id}` was taken but is not there now: sending again"), None);
+        } else {
+            let text = format!("`{id}` is told to be taken and is not there: is there another unique index?");
+            self.add(TroubleKind::Stopped, text, None);
+        }
     }
 
     /// Counts an error that is not understood; too many stop the line.
@@ -252,6 +261,12 @@ impl<'a> Round<'a> {
     }
 
     fn close(mut self, documents: &[Document], breaker: &mut Breaker) -> Outcome {
+        if let Some((taken, instead)) = &self.example {
+            tracing::warn!(
+                "other content is stored under {} bucket ids (a re-imaged card, or two gateways of one name?); nothing is overwritten: `{taken}` is sent as `{instead}`",
+                self.conflicts
+            );
+        }
         let fared: Vec<Fared> = self
             .fates
             .iter()

@@ -166,6 +166,18 @@ async fn a_taken_id_that_is_gone_is_sent_again() {
 }
 
 #[tokio::test]
+async fn an_id_that_is_always_taken_and_never_there_stops_the_line() {
+    let taken = || Answer::Ran { errors: vec![(0, problem(11000, "E11000 duplicate key"))], concern: None };
+    let mut database = Database { script: (0..8).map(|_| taken()).collect(), ..Database::default() };
+    let mut sent = documents(&["a"]);
+    for tries in 1..=8 {
+        let report = send(&mut database, &mut Breaker::default(), &mut sent).await.report;
+        let expected = if tries < 8 { TroubleKind::Transient } else { TroubleKind::Stopped };
+        assert_eq!((fates(&report).as_str(), kind(&report)), ("-", Some(expected)), "{tries}");
+    }
+}
+
+#[tokio::test]
 async fn a_duplicate_on_another_index_is_refused() {
     let taken = Answer::Ran { errors: vec![(0, problem(11000, "index: seq_1 dup key"))], concern: None };
     let mut database = Database { script: vec![taken], ..Database::default() };

@@ -4,13 +4,13 @@
 use mongodb::bson::{Bson, Document, doc};
 use tipbucket::upstream::{Report, TroubleKind};
 
-use super::{STORE, config, documents, fates, trouble, upstream};
+use super::{STORE, config, documents, fates, impatient, trouble, with};
 use crate::support::wire_peer::{Answer, WirePeer};
 
 /// Sends three buckets to a peer with these answers.
 async fn send(answers: impl IntoIterator<Item = Answer>) -> (Report, Vec<Document>) {
     let peer = WirePeer::start(answers).await;
-    let mut upstream = upstream(config(&peer.uri(), "telemetry"));
+    let mut upstream = with(config(&peer.uri(), "telemetry"), impatient());
     let mut sent = documents(&upstream, &["a", "b", "c"]);
     let report = upstream.deliver(&mut sent, STORE).await;
     (report, peer.commands())
@@ -189,7 +189,7 @@ async fn half_a_look_up_confirms_nothing() {
 #[tokio::test]
 async fn a_document_too_large_for_the_server_is_isolated() {
     let peer = WirePeer::start([]).await;
-    let mut upstream = upstream(config(&peer.uri(), "telemetry"));
+    let mut upstream = with(config(&peer.uri(), "telemetry"), impatient());
     let mut sent = documents(&upstream, &["a", "b", "a-sensor-with-a-name-that-is-much-longer-than-the-others", "d"]);
     peer.max_document(sent[0].bytes() as i32 + 20);
     let report = upstream.deliver(&mut sent, STORE).await;

@@ -1,6 +1,7 @@
 //! Delivery to a MongoDB-compatible server (SecantusDB).
 
-use mongodb::bson::{DateTime, Document as Bsondoc, doc};
+use mongodb::bson::{DateTime, Document as Bsondoc, RawDocumentBuf, doc};
+use tipbucket::model::{FieldName, Value};
 use tipbucket::upstream::{Document, Fate, TroubleKind};
 
 use super::{START, STORE, bucket, config, documents, fates, trouble, upstream};
@@ -24,6 +25,26 @@ async fn a_bucket_arrives_as_the_document_that_is_promised() {
     };
     assert_eq!(server.documents(&database, "buckets").await, [expected]);
     upstream.close().await;
+}
+
+#[tokio::test]
+async fn every_type_of_value_is_stored_bit_for_bit() {
+    let (server, database) = (mongo::server(), mongo::database());
+    let mut upstream = upstream(config(&server.uri(), &database));
+    let mut odd = bucket("odd", 0, &[-0.0, 1e300, 5e-324, 0.1 + 0.2]);
+    let field = |name: &str, value| (FieldName::new(name).unwrap(), value);
+    odd.samples[1].fields.extend([
+        field("min", Value::I64(i64::MIN)),
+        field("huge", Value::U64(u64::MAX)),
+        field("on", Value::Bool(false)),
+        field("text", Value::text("a\0b é🌡").unwrap()),
+        field("t", Value::I64(1)),
+        field("_id", Value::I64(2)),
+    ]);
+    let mut sent = [Document::of(&odd, &upstream.context(STORE))];
+    assert_eq!(fates(&upstream.deliver(&mut sent, STORE).await), "d");
+    let collection = server.client().await.database(&database).collection::<RawDocumentBuf>("buckets");
+    assert_eq!(collection.find_one(doc! {}).await.unwrap().unwrap(), sent[0].bson);
 }
 
 #[tokio::test]

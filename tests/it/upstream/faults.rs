@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tipbucket::upstream::TroubleKind;
 
-use super::{STORE, config, documents, fates, trouble, upstream};
+use super::{STORE, config, deliver_in_the_end, documents, fates, impatient, trouble, upstream, with};
 use crate::support::mongo;
 use crate::support::proxy::{Mode, Proxy};
 
@@ -12,9 +12,9 @@ use crate::support::proxy::{Mode, Proxy};
 async fn a_lost_reply_leads_to_one_copy() {
     let (server, database) = (mongo::server(), mongo::database());
     let proxy = Proxy::start(server.address()).await;
-    let mut upstream = upstream(config(&proxy.mongodb_uri(), &database));
+    let mut upstream = with(config(&proxy.mongodb_uri(), &database), impatient());
     let mut first = documents(&upstream, &["a"]);
-    assert_eq!(fates(&upstream.deliver(&mut first, STORE).await), "d");
+    assert_eq!(fates(&deliver_in_the_end(&mut upstream, &mut first).await), "d");
     proxy.mode(Mode::Swallow);
     let started = Instant::now();
     let mut sent = documents(&upstream, &["b", "c"]);
@@ -33,9 +33,9 @@ async fn a_connection_cut_in_the_middle_loses_nothing() {
     for mode in [Mode::CutReply, Mode::CutRequest] {
         let (server, database) = (mongo::server(), mongo::database());
         let proxy = Proxy::start(server.address()).await;
-        let mut upstream = upstream(config(&proxy.mongodb_uri(), &database));
+        let mut upstream = with(config(&proxy.mongodb_uri(), &database), impatient());
         let mut first = documents(&upstream, &["a"]);
-        assert_eq!(fates(&upstream.deliver(&mut first, STORE).await), "d");
+        assert_eq!(fates(&deliver_in_the_end(&mut upstream, &mut first).await), "d");
         proxy.mode(mode);
         let mut sent = documents(&upstream, &["b", "c"]);
         let report = upstream.deliver(&mut sent, STORE).await;
@@ -62,7 +62,7 @@ async fn a_server_that_is_away_is_told_in_plain_words_and_found_again() {
     let (server, database) = (mongo::server(), mongo::database());
     let proxy = Proxy::start(server.address()).await;
     proxy.mode(Mode::Refuse);
-    let mut upstream = upstream(config(&proxy.mongodb_uri(), &database));
+    let mut upstream = with(config(&proxy.mongodb_uri(), &database), impatient());
     let mut sent = documents(&upstream, &["a"]);
     let report = upstream.deliver(&mut sent, STORE).await;
     assert_eq!((fates(&report).as_str(), trouble(&report).0), ("-", TroubleKind::Transient));
@@ -73,17 +73,4 @@ async fn a_server_that_is_away_is_told_in_plain_words_and_found_again() {
     assert_eq!(proxy.accepted(), tried, "no client hammers a dead server between tries");
     proxy.mode(Mode::Pass);
     assert_eq!(fates(&deliver_in_the_end(&mut upstream, &mut sent).await), "d");
-}
-
-async fn deliver_in_the_end(
-    upstream: &mut tipbucket::upstream::Upstream,
-    documents: &mut [tipbucket::upstream::Document],
-) -> tipbucket::upstream::Report {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let report = upstream.deliver(documents, STORE).await;
-        if report.trouble.is_none() || Instant::now() > deadline {
-            return report;
-        }
-    }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{STORE, bucket, config, upstream};
+use super::{STORE, bucket, config, impatient, patient, upstream, with};
 use crate::support::mongo;
 use crate::support::proxy::{Mode, Proxy};
 
@@ -109,7 +109,7 @@ async fn a_backlog_drains_into_the_database_and_outages_change_nothing() {
     for segment in 0..10 {
         memory.add(u64::from(segment) + 1, sensors(segment * 50..(segment + 1) * 50));
     }
-    let running = start(&memory, upstream(config(&proxy.mongodb_uri(), &database)));
+    let running = start(&memory, with(config(&proxy.mongodb_uri(), &database), impatient()));
     let upstream_stats = running.stats.clone();
     until("the outage is told", || upstream_stats.upstream().condition.get().up == Some(false)).await;
     assert_eq!(memory.left(), 10);
@@ -172,11 +172,7 @@ async fn stopping_does_not_wait_for_a_database_that_hangs() {
     let proxy = Proxy::start(server.address()).await;
     let memory = Memory::default();
     memory.add(1, sensors(0..1));
-    let mut patient = tipbucket::upstream::Tuning::default();
-    patient.insert = Duration::from_secs(60);
-    let site = tipbucket::model::SiteName::new("greenhouse-7").unwrap();
-    let config = config(&proxy.mongodb_uri(), &database);
-    let upstream = Upstream::new(config, site, std::collections::HashMap::new(), Clock::system(), patient);
+    let upstream = with(config(&proxy.mongodb_uri(), &database), patient());
     let running = start(&memory, upstream);
     until("the first bucket is settled", || memory.left() == 0).await;
     proxy.mode(Mode::Swallow);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use mongodb::bson::doc;
 use tipbucket::upstream::TroubleKind;
 
-use super::{STORE, config, documents, fates, trouble, upstream};
+use super::{STORE, config, documents, fates, impatient, trouble, upstream, with};
 use crate::support::mongo::Server;
 
 async fn told(uri: &str) -> (TroubleKind, String) {
-    let mut upstream = upstream(config(uri, "telemetry"));
+    let mut upstream = with(config(uri, "telemetry"), impatient());
     let mut sent = documents(&upstream, &["a"]);
     let report = upstream.deliver(&mut sent, STORE).await;
     assert_eq!(fates(&report), "-");
