@@ -221,16 +221,36 @@ mod tests {
     use crate::stats::Stats;
     use crate::upstream::{Names, samples};
 
-    #[test]
-    fn a_damaged_bucket_becomes_a_dead_letter() {
-        let context = Context {
+    fn window() -> Window {
+        Window::new(Context {
             site: SiteName::new("s").unwrap(),
             store: String::new(),
             retention: None,
             names: Names::default(),
             meta: std::collections::HashMap::new(),
-        };
-        let mut window = Window::new(context);
+        })
+    }
+
+    #[test]
+    fn a_window_holds_one_command_whatever_the_backlog() {
+        let bucket = PackedBucket::pack(&samples::bucket("a", 0, 0, &[(0, 1.0)]));
+        let (mut window, stats) = (window(), Stats::default());
+        for id in 1..=100 {
+            window.add(Parcel { id: SegmentId(id), buckets: vec![bucket.clone(); 100] });
+        }
+        for (limits, expected) in [((100, 1 << 20), 100), ((1000, 1 << 20), 1000), ((1, 16 << 10), 1000)] {
+            window.fill(limits, Timestamp::EPOCH, stats.upstream());
+            assert_eq!(window.documents.len(), expected);
+            assert_eq!(window.batch(limits), limits.0);
+        }
+        let one = window.documents[0].bytes();
+        assert_eq!(window.batch((1000, one * 3 + 1)), 3);
+        assert_eq!(window.batch((1000, 1)), 1, "one document may always be larger");
+    }
+
+    #[test]
+    fn a_damaged_bucket_becomes_a_dead_letter() {
+        let mut window = window();
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
         assert!(window.document(Err(damaged)).is_err());

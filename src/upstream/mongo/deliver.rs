@@ -263,8 +263,7 @@ impl<'a> Round<'a> {
     fn close(mut self, documents: &[Document], breaker: &mut Breaker) -> Outcome {
         if let Some((taken, instead)) = &self.example {
             tracing::warn!(
-                "other content is stored under {} bucket ids (a re-imaged card, or two gateways of one name?); nothing is overwritten: `{taken}` is sent as `{instead}`",
-                self.conflicts
+                "other content is stored under the ids of our buckets (a re-imaged card, or two gateways of one name?); nothing is overwritten: `{taken}` is sent as `{instead}`"
             );
         }
         let fared: Vec<Fared> = self

@@ -186,3 +186,17 @@ async fn stopping_does_not_wait_for_a_database_that_hangs() {
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     assert_eq!(memory.left(), 1, "not proven, not settled");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_file_is_finished_when_it_is_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Config { kind: Kind::Archive, folder: folder.path().to_owned(), ..Config::default() };
+    let memory = Memory::default();
+    memory.add(1, sensors(0..3));
+    let started = tokio::time::Instant::now();
+    let running = start(&memory, upstream(archive));
+    until("its segment is settled", || memory.left() == 0).await;
+    let age = started.elapsed().as_secs();
+    assert!((600..610).contains(&age), "max_file_age is ten minutes, not {age} s");
+    running.stop().await;
+}

@@ -39,6 +39,8 @@ async fn a_wrong_password_is_told_without_telling_it() {
     let mut sent = documents(&right, &["a"]);
     let report = right.deliver(&mut sent, STORE).await;
     assert_eq!(fates(&report), "d", "{:?}", report.trouble);
+    let printed = format!("{right:?}");
+    assert!(!printed.contains("right-one") && !printed.contains("gateway:"), "{printed}");
     right.close().await;
     let mut elsewhere = upstream(config(&uri("right-one"), "elsewhere"));
     let report = elsewhere.deliver(&mut sent, STORE).await;
