@@ -28,6 +28,8 @@ const LAST_DELIVERY: Duration = Duration::from_secs(5);
 const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(1));
 /// How long a window that is not full waits for the next segment.
 const GATHER: Duration = Duration::from_millis(20);
+/// So many probes of a stopped line come early.
+const EARLY_PROBES: u32 = 3;
 /// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
 const MAX_OPEN_SEGMENTS: usize = 10_000;
 /// Pauses after the store could not do what it was asked.
@@ -89,7 +91,8 @@ struct Forwarder<B, W> {
     retry: Backoff,
     overload: Backoff,
     probe: (Duration, Duration),
-    stopped: bool,
+    /// Troubles in a row that a person must put right.
+    stops: u32,
     pause: Option<Duration>,
     ended: bool,
 }
@@ -125,7 +128,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             retry: Backoff::new(tuning.retry.0, tuning.retry.1),
             overload: Backoff::new(tuning.overload.0, tuning.overload.1),
             probe: tuning.probe,
-            stopped: false,
+            stops: 0,
             pause: None,
             ended: false,
         }
@@ -246,7 +249,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 stats.condition.up(now, &self.place);
                 self.retry.reset();
                 self.overload.reset();
-                self.stopped = false;
+                self.stops = 0;
             }
             None => {}
         }
@@ -259,6 +262,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let pause = match trouble.kind {
             TroubleKind::Transient => self.retry.next_pause(random),
             TroubleKind::Overload => self.overload.next_pause(random),
+            TroubleKind::Stopped if self.stops < EARLY_PROBES => self.probe.0.mul_f64(0.1 * random.max(0.5)),
             TroubleKind::Stopped => self.probe.0 + self.probe.1.saturating_sub(self.probe.0).mul_f64(random),
         };
         let pause = pause.max(trouble.wait.unwrap_or_default().min(self.probe.1));
@@ -266,10 +270,12 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             TroubleKind::Stopped => format!("delivery is stopped until this is put right: {}", trouble.text),
             _ => trouble.text,
         };
-        if trouble.kind == TroubleKind::Stopped && !self.stopped {
-            tracing::error!("{text}");
+        if trouble.kind == TroubleKind::Stopped {
+            if self.stops == 0 {
+                tracing::error!("{text}");
+            }
+            self.stops = self.stops.saturating_add(1);
         }
-        self.stopped = trouble.kind == TroubleKind::Stopped;
         stats.condition.down(self.clock.now(), text);
         self.pause = Some(pause);
     }

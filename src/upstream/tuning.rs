@@ -24,7 +24,8 @@ pub struct Tuning {
     pub retry: (Duration, Duration),
     /// The same after the server asked for less.
     pub overload: (Duration, Duration),
-    /// Between two probes while a person must act: from, to.
+    /// Between two probes while a person must act: from, to. The first few come sooner, after a tenth of it: what looks
+    /// like a person's business may be a network that is not up yet.
     pub probe: (Duration, Duration),
 }
 

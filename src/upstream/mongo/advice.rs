@@ -28,6 +28,8 @@ pub(super) fn no_server(words: &str) -> String {
         "names cannot be resolved now: is the network up?"
     } else if words.contains("Connection refused") {
         "is the server running, and is the port right?"
+    } else if words.contains("end of file") || words.contains("reset by peer") {
+        "the server hangs up: does it want TLS (tls=true)?"
     } else if words.contains("timed out") || words.contains("No route") || words.contains("unreachable") {
         "is the network up, and does a firewall or an access list let this gateway through?"
     } else {
@@ -46,6 +48,7 @@ pub(super) fn code(code: i32, name: &str, words: &str, namespace: &str) -> Strin
     let hint = match code {
         13 => format!(": grant the user insert and find on {namespace}"),
         18 => ": check user and password in the connection string".to_owned(),
+        8000 if words.contains("auth") => ": check user and password in the connection string".to_owned(),
         8000 | 14031 => ": free space or enlarge the cluster".to_owned(),
         20 => ": run the server as a replica set, or add retryWrites=false to the connection string".to_owned(),
         61 => format!(": the shard key of {namespace} must be a field that every bucket has"),
@@ -63,10 +66,10 @@ fn tls(words: &str) -> &'static str {
         "its certificate is signed by an authority that is not known here: add tlsCAFile=/path/to/ca.pem to the connection string"
     } else if words.contains("xpired") || words.contains("NotValidYet") {
         "its certificate is expired or not yet valid: renew it, or set this gateway's clock"
-    } else if words.contains("NotValidForName") {
+    } else if words.contains("NotValidForName") || words.contains("not valid for name") {
         "its certificate names another host: use the name that stands in it"
     } else {
-        "the TLS handshake failed: does the server ask for a client certificate (tlsCertificateKeyFile)?"
+        "the TLS handshake failed: does this port speak TLS, does the server ask for a client certificate (tlsCertificateKeyFile)?"
     }
 }
 
@@ -118,6 +121,8 @@ mod tests {
         check("failed to lookup address information: Name or service not known", &["no such host"]);
         check("failed to lookup address information: Temporary failure in name resolution", &["network up"]);
         check("timed out", &["firewall"]);
+        check("unexpected end of file", &["tls=true"]);
+        check("received corrupt message of type InvalidContentType", &["speak TLS"]);
         check("something new", &["something new"]);
     }
 
@@ -128,6 +133,8 @@ mod tests {
             text,
             "the database answered 13 Unauthorized: not authorized on telemetry: grant the user insert and find on telemetry.buckets"
         );
+        assert!(code(8000, "AtlasError", "bad auth : authentication failed", "a.b").contains("user and password"));
+        assert!(code(8000, "AtlasError", "you are over your space quota", "a.b").contains("enlarge"));
         assert_eq!(code(121, "", "no", "a.b"), "the database answered 121: no");
         assert!(code(2, "", &"x".repeat(5000), "a.b").len() < 700);
     }

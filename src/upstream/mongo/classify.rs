@@ -144,7 +144,7 @@ fn of_code(code: i32) -> Class {
 
 /// Whether the words of a failed server selection tell of TLS rather than of the network.
 pub(crate) fn is_tls(words: &str) -> bool {
-    ["invalid peer certificate", "UnknownIssuer", "CertExpired", "Expired", "NotValidForName", "received fatal alert"]
+    ["invalid peer certificate", "received fatal alert", "received corrupt message"]
         .iter()
         .any(|sign| words.contains(sign))
 }

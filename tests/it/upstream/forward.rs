@@ -200,3 +200,27 @@ async fn an_archive_file_is_finished_when_it_is_old() {
     assert!((600..610).contains(&age), "max_file_age is ten minutes, not {age} s");
     running.stop().await;
 }
+
+#[tokio::test]
+async fn random_faults_neither_lose_nor_double_a_bucket() {
+    let (server, database) = (mongo::server(), mongo::database());
+    let proxy = Proxy::start(server.address()).await;
+    let memory = Memory::default();
+    for segment in 0..60 {
+        memory.add(u64::from(segment) + 1, sensors(segment * 30..(segment + 1) * 30));
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let running = start(&memory, with(config(&proxy.mongodb_uri(), &database), impatient()));
+    let modes = [Mode::CutReply, Mode::CutRequest, Mode::Refuse, Mode::Delay(Duration::from_millis(30)), Mode::Pass];
+    for _ in 0..40 {
+        proxy.mode(random.choice(modes).unwrap());
+        tokio::time::sleep(Duration::from_millis(random.u64(20..120))).await;
+    }
+    proxy.mode(Mode::Pass);
+    until("everything is settled", || memory.left() == 0).await;
+    let stats = running.stop().await;
+    let stored = server.documents(&database, "buckets").await;
+    let found: Vec<&str> = stored.iter().map(|document| document.get_str("sensor").unwrap()).collect();
+    assert_eq!(found, sensors(0..1800).collect::<Vec<_>>());
+    assert_eq!((stats.upstream().buckets.get(), stats.upstream().conflicts.get()), (1800, 0));
+}
