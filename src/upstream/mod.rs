@@ -1,5 +1,175 @@
-//! Where complete buckets go: MongoDB, or archive files.
+//! Where complete buckets go: MongoDB, or archive files. It knows documents, not the store they come from.
+//!
+//! [`Upstream::deliver`] takes documents, oldest first, and says of each what became of it. A document is `Delivered`
+//! only on proof. An archive may hold documents back (`Held`) until their file is finished; then the report says
+//! `flushed`. Whoever calls keeps what is neither delivered nor refused, and gives it again: sending twice is harmless.
 
+mod archive;
 mod config;
+mod content;
+mod document;
+mod identity;
+mod mongo;
+mod names;
+#[cfg(test)]
+pub(crate) mod samples;
+mod secret;
+mod tuning;
 
-pub use config::{Config, Names};
+use std::collections::HashMap;
+
+use tokio::time::Instant;
+
+pub use config::{Config, Format, Kind, Layout, Mode};
+pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta};
+pub use identity::{id, prefix};
+pub use names::Names;
+pub use secret::Uri;
+pub use tuning::Tuning;
+
+use crate::clock::Clock;
+use crate::model::{SensorName, SiteName};
+
+/// The way out, ready but not yet connected.
+#[derive(Debug)]
+pub struct Upstream {
+    to: To,
+    config: Config,
+    site: SiteName,
+    meta: HashMap<SensorName, Meta>,
+    tuning: Tuning,
+}
+
+#[derive(Debug)]
+enum To {
+    Mongo(Box<mongo::Mongo>),
+    Archive(Box<archive::Archive>),
+}
+
+/// What became of documents that were given to an upstream.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// One per document, in their order.
+    pub fates: Vec<Fate>,
+    /// Everything that was held before this call is durable now.
+    pub flushed: bool,
+    /// Everything that was held before this call is gone: it must be given again.
+    pub dropped: bool,
+    /// Buckets whose `_id` was newly found taken by other content.
+    pub conflicts: u64,
+    /// Why not everything worked.
+    pub trouble: Option<Trouble>,
+}
+
+/// What became of one document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is stored for good.
+    Delivered,
+    /// It is taken, but not durable before a report says `flushed`.
+    Held,
+    /// It will never be taken; the words say why.
+    Refused(String),
+    /// Give it again.
+    Unsent,
+}
+
+/// Why a delivery did not work, for an operator, and how long to wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// How bad.
+    pub kind: TroubleKind,
+    /// In words, without secrets.
+    pub text: String,
+    /// The server's own wish for a pause.
+    pub wait: Option<std::time::Duration>,
+}
+
+/// How bad a trouble is, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TroubleKind {
+    /// It passes by itself.
+    Transient,
+    /// The other side asks for less.
+    Overload,
+    /// A person must act.
+    Stopped,
+}
+
+impl Upstream {
+    /// An upstream as configured. Touches nothing yet: the database may be away, the folder on a disk not yet mounted.
+    pub fn new(config: Config, site: SiteName, meta: HashMap<SensorName, Meta>, clock: Clock, tuning: Tuning) -> Self {
+        let to = match config.kind {
+            Kind::Mongodb => To::Mongo(Box::new(mongo::Mongo::new(&config, &site, &tuning))),
+            Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock))),
+        };
+        Self { to, config, site, meta, tuning }
+    }
+
+    /// What its documents say besides their buckets; `store` is the id that was born with the database file.
+    pub fn context(&self, store: &str) -> Context {
+        Context {
+            site: self.site.clone(),
+            store: store.to_owned(),
+            retention: self.config.retention,
+            names: self.config.names.clone(),
+            meta: self.meta.clone(),
+        }
+    }
+
+    /// Pauses and deadlines.
+    pub const fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Where it goes, in words without secrets.
+    pub fn place(&self) -> String {
+        match self.config.kind {
+            Kind::Mongodb => {
+                format!("delivering to {}.{}", self.config.database, self.config.collection)
+            }
+            Kind::Archive => format!("writing archive files into {}", self.config.folder.display()),
+        }
+    }
+
+    /// Most documents and bytes that the next call should be given (one document may always be larger).
+    pub fn limits(&self) -> (usize, usize) {
+        match &self.to {
+            To::Mongo(mongo) => mongo.limits(),
+            To::Archive(_) => archive::LIMITS,
+        }
+    }
+
+    /// Sends documents, oldest first; `store` as in the context. Dropped half-way, some may have been stored: give all
+    /// of them again.
+    pub async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.deliver(documents, store).await,
+            To::Archive(archive) => archive.deliver(documents).await,
+        }
+    }
+
+    /// When it next wants [`Self::attend`] to be called, if nothing is delivered before.
+    pub fn due(&self) -> Option<Instant> {
+        match &self.to {
+            To::Mongo(mongo) => mongo.due(),
+            To::Archive(archive) => archive.due(),
+        }
+    }
+
+    /// What is due: an archive finishes its file, an idle connection is closed.
+    pub async fn attend(&mut self) -> Report {
+        match &mut self.to {
+            To::Mongo(mongo) => {
+                mongo.close().await;
+                Report::default()
+            }
+            To::Archive(archive) => archive.finish().await,
+        }
+    }
+
+    /// The end: what is held becomes durable, connections are closed.
+    pub async fn close(&mut self) -> Report {
+        self.attend().await
+    }
+}

@@ -3,3 +3,4 @@
 
 mod settings;
 mod support;
+mod upstream;

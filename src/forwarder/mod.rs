@@ -1,0 +1,314 @@
+//! The forwarder: sealed buckets out of the store, oldest first, into the upstream, until each is delivered or refused.
+//!
+//! It holds a window of at most one command's documents, whatever the backlog. A segment is settled (deleted) when each
+//! of its buckets is proven stored or put aside as a dead letter; nothing else is remembered, and nothing on disk says
+//! what was sent: after a restart everything unsettled is sent again, which is harmless. It never fails because the
+//! database does: it reports a condition, waits with jitter and tries again.
+
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::model::backoff::Backoff;
+use crate::stats::Stats;
+use crate::store::{Backlog, Settled, StoreError};
+use crate::upstream::{Context, Document, Report, Trouble, TroubleKind, Tuning, Upstream};
+use window::Window;
+
+/// How long a delivery in flight may go on after the daemon was told to stop.
+const LAST_DELIVERY: Duration = Duration::from_secs(5);
+/// How long closing the upstream may take then: finishing an archive file, or leaving a connection that hangs.
+const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(1));
+/// How long a window that is not full waits for the next segment.
+const GATHER: Duration = Duration::from_millis(20);
+/// So many probes of a stopped line come early.
+const EARLY_PROBES: u32 = 3;
+/// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
+const MAX_OPEN_SEGMENTS: usize = 10_000;
+/// Pauses after the store could not do what it was asked.
+const STORE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Delivers until the store has ended or `shutdown` is cancelled; then finishes what is in flight, for at most a few
+/// seconds, and settles it.
+pub async fn run(
+    backlog: impl Backlog,
+    upstream: Upstream,
+    clock: Clock,
+    stats: Stats,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let context = upstream.context(backlog.store_id());
+    let (tuning, place) = (upstream.tuning().clone(), upstream.place());
+    Forwarder::new(backlog, upstream, context, &tuning, place, clock, stats, shutdown).run().await
+}
+
+/// A way out, as the forwarder sees it.
+trait Way: Send {
+    fn limits(&self) -> (usize, usize);
+    fn deliver(&mut self, documents: &mut [Document], store: &str) -> impl Future<Output = Report> + Send;
+    fn due(&self) -> Option<Instant>;
+    fn attend(&mut self) -> impl Future<Output = Report> + Send;
+    fn close(&mut self) -> impl Future<Output = Report> + Send;
+}
+
+impl Way for Upstream {
+    fn limits(&self) -> (usize, usize) {
+        self.limits()
+    }
+
+    async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
+        self.deliver(documents, store).await
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.due()
+    }
+
+    async fn attend(&mut self) -> Report {
+        self.attend().await
+    }
+
+    async fn close(&mut self) -> Report {
+        self.close().await
+    }
+}
+
+struct Forwarder<B, W> {
+    backlog: B,
+    way: W,
+    window: Window,
+    place: String,
+    clock: Clock,
+    stats: Stats,
+    shutdown: CancellationToken,
+    retry: Backoff,
+    overload: Backoff,
+    probe: (Duration, Duration),
+    /// Troubles in a row that a person must put right.
+    stops: u32,
+    pause: Option<Duration>,
+    ended: bool,
+}
+
+/// What there is to do next.
+enum Next {
+    Deliver,
+    Attend,
+    Pause,
+    Stop,
+}
+
+impl<B: Backlog, W: Way> Forwarder<B, W> {
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has them at hand")]
+    fn new(
+        backlog: B,
+        way: W,
+        context: Context,
+        tuning: &Tuning,
+        place: String,
+        clock: Clock,
+        stats: Stats,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            backlog,
+            way,
+            window: Window::new(context),
+            place,
+            clock,
+            stats,
+            shutdown,
+            retry: Backoff::new(tuning.retry.0, tuning.retry.1),
+            overload: Backoff::new(tuning.overload.0, tuning.overload.1),
+            probe: tuning.probe,
+            stops: 0,
+            pause: None,
+            ended: false,
+        }
+    }
+
+    async fn run(mut self) -> anyhow::Result<()> {
+        let mut last_close = LAST_CLOSE.0;
+        loop {
+            match self.next().await {
+                Next::Deliver => {
+                    if !self.deliver().await {
+                        last_close = LAST_CLOSE.1;
+                        break;
+                    }
+                }
+                Next::Attend => {
+                    let report = self.way.attend().await;
+                    self.apply(report, 0, false);
+                }
+                Next::Pause => {}
+                Next::Stop => break,
+            }
+            if !self.settle().await? {
+                break;
+            }
+            if let Some(pause) = self.pause.take() {
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = self.shutdown.cancelled() => {}
+                }
+            }
+        }
+        match timeout(last_close, self.way.close()).await {
+            Ok(report) => self.apply(report, 0, false),
+            Err(_) => tracing::warn!("the upstream did not close in time; what it held is sent again after the start"),
+        }
+        self.settle().await?;
+        Ok(())
+    }
+
+    /// Fills the window; waits while there is nothing to do.
+    async fn next(&mut self) -> Next {
+        loop {
+            if self.shutdown.is_cancelled() {
+                return Next::Stop;
+            }
+            let now = self.clock.now();
+            self.window.fill(self.way.limits(), now, self.stats.upstream());
+            if self.window.is_settleable() {
+                return Next::Pause;
+            }
+            if self.window.open_segments() >= MAX_OPEN_SEGMENTS {
+                return if self.window.is_empty() { Next::Attend } else { Next::Deliver };
+            }
+            let drawn = if self.ended {
+                return if self.window.is_empty() { Next::Stop } else { Next::Deliver };
+            } else if self.window.has_packed() {
+                return Next::Deliver;
+            } else if !self.window.is_empty() {
+                match timeout(GATHER, self.backlog.next()).await {
+                    Ok(drawn) => drawn,
+                    Err(_) => return Next::Deliver,
+                }
+            } else {
+                let due = self.way.due();
+                tokio::select! {
+                    biased;
+                    () = self.shutdown.cancelled() => return Next::Stop,
+                    () = until(due) => return Next::Attend,
+                    drawn = self.backlog.next() => drawn,
+                }
+            };
+            match drawn {
+                Ok(Some(parcel)) => self.window.add(parcel),
+                Ok(None) | Err(StoreError::Closed(_)) => self.ended = true,
+                Err(error) => {
+                    tracing::error!("cannot draw the next buckets from the store: {error}");
+                    self.pause = Some(self.retry.next_pause(fastrand::f64()));
+                    return if self.window.is_empty() { Next::Pause } else { Next::Deliver };
+                }
+            }
+        }
+    }
+
+    /// One delivery; `false` if the daemon stops and it did not end in time.
+    async fn deliver(&mut self) -> bool {
+        let count = self.window.batch(self.way.limits());
+        let shutdown = self.shutdown.clone();
+        let (documents, store) = self.window.first(count);
+        let started = Instant::now();
+        let report = tokio::select! {
+            biased;
+            report = self.way.deliver(documents, store) => report,
+            () = async { shutdown.cancelled().await; sleep(LAST_DELIVERY).await } => {
+                tracing::warn!("the delivery in flight did not end in time; it is sent again after the start");
+                return false;
+            }
+        };
+        tracing::debug!(documents = count, elapsed_ms = started.elapsed().as_millis() as u64, "delivery answered");
+        self.apply(report, count, true);
+        true
+    }
+
+    /// Takes in a report about the first `count` documents. No I/O.
+    fn apply(&mut self, report: Report, count: usize, tried: bool) {
+        let now = self.clock.now();
+        let stats = self.stats.upstream();
+        stats.conflicts.inc_by(report.conflicts);
+        self.window.apply(&report, count, now, stats);
+        if report.dropped {
+            self.window.clear();
+            self.backlog.rewind();
+            self.ended = false;
+        }
+        match report.trouble {
+            Some(trouble) => self.troubled(trouble),
+            None if tried || report.flushed => {
+                stats.condition.up(now, &self.place);
+                self.retry.reset();
+                self.overload.reset();
+                self.stops = 0;
+            }
+            None => {}
+        }
+    }
+
+    fn troubled(&mut self, trouble: Trouble) {
+        let stats = self.stats.upstream();
+        stats.failures.inc();
+        let random = fastrand::f64();
+        let pause = match trouble.kind {
+            TroubleKind::Transient => self.retry.next_pause(random),
+            TroubleKind::Overload => self.overload.next_pause(random),
+            TroubleKind::Stopped if self.stops < EARLY_PROBES => self.probe.0.mul_f64(0.1 * random.max(0.5)),
+            TroubleKind::Stopped => self.probe.0 + self.probe.1.saturating_sub(self.probe.0).mul_f64(random),
+        };
+        let pause = pause.max(trouble.wait.unwrap_or_default().min(self.probe.1));
+        let text = match trouble.kind {
+            TroubleKind::Stopped => format!("delivery is stopped until this is put right: {}", trouble.text),
+            _ => trouble.text,
+        };
+        if trouble.kind == TroubleKind::Stopped {
+            if self.stops == 0 {
+                tracing::error!("{text}");
+            }
+            self.stops = self.stops.saturating_add(1);
+        }
+        stats.condition.down(self.clock.now(), text);
+        self.pause = Some(pause);
+    }
+
+    /// Tells the store what is done; tries until it is on disk. `false` when the store has ended or the daemon stops.
+    async fn settle(&mut self) -> anyhow::Result<bool> {
+        let settled = self.window.take_settled();
+        if settled.segments.is_empty() && settled.dead_letters.is_empty() {
+            return Ok(true);
+        }
+        let mut backoff = Backoff::new(STORE_RETRY.0, STORE_RETRY.1);
+        loop {
+            let again = Settled { segments: settled.segments.clone(), dead_letters: settled.dead_letters.clone() };
+            match self.backlog.settle(again).await {
+                Ok(()) => return Ok(true),
+                Err(StoreError::Closed(_)) => return Ok(false),
+                Err(error) => tracing::warn!("cannot store that buckets are delivered: {error}"),
+            }
+            if self.shutdown.is_cancelled() {
+                return Ok(false);
+            }
+            tokio::select! {
+                () = sleep(backoff.next_pause(fastrand::f64())) => {}
+                () = self.shutdown.cancelled() => {}
+            }
+        }
+    }
+}
+
+/// Waits until `due`; for ever if nothing is.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

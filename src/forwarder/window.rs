@@ -1,0 +1,264 @@
+//! What the forwarder holds: the documents to be sent next, and how far each drawn segment is.
+//!
+//! Plain state, no I/O: filled from parcels, changed by reports, emptied of segments that are done.
+
+use std::collections::VecDeque;
+
+use crate::model::{DeadLetter, LetterKind, SealedBucket, Timestamp};
+use crate::stats::UpstreamStats;
+use crate::store::{PackedBucket, Parcel, SegmentId, Settled, StoreError};
+use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
+
+/// Dead letters beyond this many bytes are stored at once, not only together with their segment.
+const MAX_LETTER_BYTES: usize = 1 << 20;
+
+/// Documents on their way, and their segments.
+pub(super) struct Window {
+    context: Context,
+    documents: Vec<Document>,
+    /// The segment of each document.
+    owners: Vec<SegmentId>,
+    segments: VecDeque<Segment>,
+    letters: Vec<DeadLetter>,
+    held: Tally,
+}
+
+struct Segment {
+    id: SegmentId,
+    packed: VecDeque<PackedBucket>,
+    drawn: usize,
+    /// Documents in the window.
+    waiting: usize,
+    /// Documents in an unfinished archive file.
+    held: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    buckets: u64,
+    readings: u64,
+    bytes: u64,
+}
+
+impl Window {
+    pub(super) const fn new(context: Context) -> Self {
+        Self {
+            context,
+            documents: Vec::new(),
+            owners: Vec::new(),
+            segments: VecDeque::new(),
+            letters: Vec::new(),
+            held: Tally { buckets: 0, readings: 0, bytes: 0 },
+        }
+    }
+
+    /// Takes a segment in, after those that are there.
+    pub(super) fn add(&mut self, parcel: Parcel) {
+        let packed = parcel.buckets.into();
+        self.segments.push_back(Segment { id: parcel.id, packed, drawn: 0, waiting: 0, held: 0 });
+    }
+
+    /// Unpacks buckets, oldest first, until the window holds this many documents or bytes.
+    pub(super) fn fill(&mut self, (most, bytes): (usize, usize), now: Timestamp, stats: &UpstreamStats) {
+        let mut filled: usize = self.documents.iter().map(Document::bytes).sum();
+        for index in 0..self.segments.len() {
+            while self.documents.len() < most && filled < bytes {
+                let segment = &mut self.segments[index];
+                let Some(packed) = segment.packed.pop_front() else { break };
+                segment.drawn += 1;
+                let place = format!("segment {}, bucket {}", segment.id.0, segment.drawn);
+                let id = segment.id;
+                match self.document(packed.unpack()) {
+                    Ok(document) if document.bytes() > MAX_DOCUMENT_BYTES => {
+                        let text = format!(
+                            "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes",
+                            document.bytes()
+                        );
+                        self.refuse(document, &text, now, stats);
+                    }
+                    Ok(document) => {
+                        filled += document.bytes();
+                        self.segments[index].waiting += 1;
+                        self.documents.push(document);
+                        self.owners.push(id);
+                    }
+                    Err(error) => self.letter(place, format!("cannot be unpacked: {error}"), Vec::new(), now, stats),
+                }
+            }
+        }
+    }
+
+    fn document(&self, unpacked: Result<SealedBucket, StoreError>) -> Result<Document, StoreError> {
+        unpacked.map(|bucket| Document::of(&bucket, &self.context))
+    }
+
+    /// How many documents from the front make the next command: within the limits, but at least one.
+    pub(super) fn batch(&self, (most, bytes): (usize, usize)) -> usize {
+        let mut sum = 0;
+        let within = self.documents.iter().take(most).take_while(|document| {
+            sum += document.bytes();
+            sum <= bytes
+        });
+        within.count().max(1).min(self.documents.len())
+    }
+
+    /// The first documents, and the store's id.
+    pub(super) fn first(&mut self, count: usize) -> (&mut [Document], &str) {
+        (&mut self.documents[..count], &self.context.store)
+    }
+
+    /// Takes in what became of the first `count` documents. What is not sent stays, in its order.
+    pub(super) fn apply(&mut self, report: &Report, count: usize, now: Timestamp, stats: &UpstreamStats) {
+        if report.flushed {
+            std::mem::take(&mut self.held).count(now, stats);
+            self.segments.iter_mut().for_each(|segment| segment.held = 0);
+        }
+        let rest = (self.documents.split_off(count), self.owners.split_off(count));
+        let sent = std::mem::replace(&mut self.documents, Vec::with_capacity(rest.0.len()));
+        let owners = std::mem::take(&mut self.owners);
+        for (i, (document, owner)) in sent.into_iter().zip(owners).enumerate() {
+            let fate = report.fates.get(i).unwrap_or(&Fate::Unsent);
+            if *fate == Fate::Unsent {
+                self.documents.push(document);
+                self.owners.push(owner);
+                continue;
+            }
+            // Drawn in the order of their numbers.
+            if let Ok(place) = self.segments.binary_search_by_key(&owner, |segment| segment.id) {
+                self.segments[place].waiting -= 1;
+                self.segments[place].held += usize::from(*fate == Fate::Held);
+            }
+            match fate {
+                Fate::Delivered => Tally::of(&document).count(now, stats),
+                Fate::Held => self.held.add(Tally::of(&document)),
+                Fate::Refused(text) => self.refuse(document, text, now, stats),
+                Fate::Unsent => {}
+            }
+        }
+        self.documents.extend(rest.0);
+        self.owners.extend(rest.1);
+    }
+
+    /// Forgets every segment that is not done: they are drawn again.
+    pub(super) fn clear(&mut self) {
+        self.documents.clear();
+        self.owners.clear();
+        self.segments.retain(Segment::is_done);
+        self.held = Tally::default();
+    }
+
+    /// Segments that are done, and dead letters, to be told to the store.
+    pub(super) fn take_settled(&mut self) -> Settled {
+        let mut settled = Settled::default();
+        settled.segments.extend(self.segments.iter().filter(|segment| segment.is_done()).map(|segment| segment.id));
+        let full = self.letters.iter().map(|letter| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES;
+        if full || !settled.segments.is_empty() {
+            self.segments.retain(|segment| !segment.is_done());
+            settled.dead_letters = std::mem::take(&mut self.letters);
+        }
+        settled
+    }
+
+    /// Whether nothing waits to be sent although a segment is done: its buckets were all refused here.
+    pub(super) fn is_settleable(&self) -> bool {
+        self.documents.is_empty() && self.segments.iter().any(Segment::is_done)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    pub(super) fn has_packed(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.packed.is_empty())
+    }
+
+    pub(super) fn open_segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn refuse(&mut self, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
+        self.letter(document.id, text.to_owned(), document.bson.into_bytes(), now, stats);
+    }
+
+    fn letter(&mut self, place: String, reason: String, payload: Vec<u8>, at: Timestamp, stats: &UpstreamStats) {
+        stats.refused.inc();
+        tracing::error!("bucket `{place}` is put aside as a dead letter: {reason}");
+        self.letters.push(DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload });
+    }
+}
+
+impl Segment {
+    fn is_done(&self) -> bool {
+        self.packed.is_empty() && self.waiting == 0 && self.held == 0
+    }
+}
+
+impl Tally {
+    fn of(document: &Document) -> Self {
+        Self { buckets: 1, readings: document.samples.into(), bytes: document.bytes() as u64 }
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.buckets += other.buckets;
+        self.readings += other.readings;
+        self.bytes += other.bytes;
+    }
+
+    fn count(self, now: Timestamp, stats: &UpstreamStats) {
+        if self.buckets > 0 {
+            stats.buckets.inc_by(self.buckets);
+            stats.readings.inc_by(self.readings);
+            stats.bytes.inc_by(self.bytes);
+            stats.last_delivery_ms.set(now.as_millis());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::SiteName;
+    use crate::stats::Stats;
+    use crate::upstream::{Names, samples};
+
+    fn window() -> Window {
+        Window::new(Context {
+            site: SiteName::new("s").unwrap(),
+            store: String::new(),
+            retention: None,
+            names: Names::default(),
+            meta: std::collections::HashMap::new(),
+        })
+    }
+
+    #[test]
+    fn a_window_holds_one_command_whatever_the_backlog() {
+        let bucket = PackedBucket::pack(&samples::bucket("a", 0, 0, &[(0, 1.0)]));
+        let (mut window, stats) = (window(), Stats::default());
+        for id in 1..=100 {
+            window.add(Parcel { id: SegmentId(id), buckets: vec![bucket.clone(); 100] });
+        }
+        for (limits, expected) in [((100, 1 << 20), 100), ((1000, 1 << 20), 1000), ((1, 16 << 10), 1000)] {
+            window.fill(limits, Timestamp::EPOCH, stats.upstream());
+            assert_eq!(window.documents.len(), expected);
+            assert_eq!(window.batch(limits), limits.0);
+        }
+        let one = window.documents[0].bytes();
+        assert_eq!(window.batch((1000, one * 3 + 1)), 3);
+        assert_eq!(window.batch((1000, 1)), 1, "one document may always be larger");
+    }
+
+    #[test]
+    fn a_damaged_bucket_becomes_a_dead_letter() {
+        let mut window = window();
+        let stats = Stats::default();
+        let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
+        assert!(window.document(Err(damaged)).is_err());
+        window.letter("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH, stats.upstream());
+        assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)]))).is_ok());
+        assert_eq!(stats.upstream().refused.get(), 1);
+        window.add(Parcel { id: SegmentId(1), buckets: vec![] });
+        let settled = window.take_settled();
+        assert_eq!((settled.segments, settled.dead_letters.len()), (vec![SegmentId(1)], 1));
+    }
+}

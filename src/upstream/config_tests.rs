@@ -1,0 +1,109 @@
+//! `[upstream]` read from TOML, and what of it is refused.
+
+use super::*;
+
+fn check(toml: &str, expected: &[(&str, &str)]) {
+    let config: Config = toml::from_str(toml).unwrap();
+    let found = config.contradictions();
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for ((key, words), (expected_key, part)) in found.iter().zip(expected) {
+        assert_eq!(key, expected_key, "{found:?}");
+        assert!(words.contains(part), "{words}");
+    }
+}
+
+#[test]
+fn the_defaults_can_work() {
+    check("", &[]);
+    let config: Config = toml::from_str("").unwrap();
+    assert_eq!(config, Config::default());
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(toml::from_str::<Config>(&written).unwrap(), config);
+}
+
+#[test]
+fn unknown_keys_are_errors() {
+    assert!(toml::from_str::<Config>("colection = 'x'").unwrap_err().to_string().contains("colection"));
+    assert!(toml::from_str::<Config>("[names]\nsensr = 'x'").unwrap_err().to_string().contains("sensr"));
+}
+
+#[test]
+fn names_that_mongodb_refuses_are_refused_here() {
+    check("database = ''\ncollection = ''", &[("database", "is empty"), ("collection", "is empty")]);
+    check("database = 'a b'", &[("database", "' '")]);
+    check("database = 'a.b'", &[("database", "'.'")]);
+    check("database = 'admin'", &[("database", "belongs to the server")]);
+    check("collection = 'system.x'", &[("collection", "system.")]);
+    check("collection = 'a$b'", &[("collection", "'$'")]);
+    check("collection = 'a..b'", &[("collection", "empty part")]);
+    check("collection = 'plant.buckets'", &[]);
+    check("collection = '../x'", &[("collection", "'/'")]);
+    let long = "x".repeat(64);
+    check(&format!("database = '{long}'"), &[("database", "64 bytes")]);
+    check(&format!("collection = '{}'", "x".repeat(120)), &[("collection", "over 120 bytes")]);
+}
+
+#[test]
+fn what_is_not_built_yet_is_said_plainly() {
+    check("mode = 'live'\nlayout = 'columns'", &[("mode", "use mode"), ("layout", "use layout")]);
+    check("mode = 'timeseries'", &[("mode", "buckets")]);
+    assert!(toml::from_str::<Config>("mode = 'dead'").is_err());
+}
+
+#[test]
+fn a_bad_connection_string_is_refused_without_being_shown() {
+    check("uri = 'http://zoe:s3cret@db'", &[("uri", "not a connection string")]);
+    check("uri = 'mongodb://zoe:s3cret@db/?w=s3cret&tls=maybe'", &[("uri", "not a connection string")]);
+    for uri in ["http://zoe:s3cret@db", "mongodb://zoe:s3cret@/", "mongodb://zoe:s3cret@db:99999", "zoe:s3cret"] {
+        let config = Config { uri: Uri::new(uri), ..Config::default() };
+        let told = format!("{:?} {config:?}", config.contradictions());
+        assert!(!told.contains("s3cret") && !told.contains("zoe"), "{told}");
+        assert_eq!(config.contradictions().len(), 1, "{uri}");
+    }
+}
+
+#[test]
+fn the_connection_string_may_be_kept_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uri");
+    let with = |uri: &str| Config { uri: Uri::new(uri), uri_file: Some(file.clone()), ..Config::default() };
+    assert_eq!(with(DEFAULT_URI).contradictions()[0].0, "uri_file", "it is missing");
+    std::fs::write(&file, "\n").unwrap();
+    assert!(with(DEFAULT_URI).contradictions()[0].1.contains("holds no connection string"));
+    std::fs::write(&file, "mongodb://zoe:s3cret@db\n").unwrap();
+    assert_eq!(with(DEFAULT_URI).contradictions(), []);
+    assert_eq!(with(DEFAULT_URI).address().unwrap(), Uri::new("mongodb://zoe:s3cret@db"));
+    assert!(with("mongodb://other").contradictions()[0].1.contains("leave one of them out"));
+}
+
+#[test]
+fn a_systemd_credential_serves_when_the_site_file_names_no_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mongodb-uri");
+    std::fs::write(&file, "mongodb://from-credential").unwrap();
+    let of = |uri: &str, file: &std::path::Path| {
+        let config = Config { uri: Uri::new(uri), ..Config::default() };
+        config.address_or(Some(file.to_owned())).unwrap().to_string()
+    };
+    assert_eq!(of(DEFAULT_URI, &file), "mongodb://from-credential");
+    assert_eq!(of("mongodb://named", &file), "mongodb://named");
+    assert_eq!(of(DEFAULT_URI, &folder.path().join("none")), DEFAULT_URI);
+}
+
+#[test]
+fn an_archive_needs_a_folder_and_sane_bounds() {
+    check("type = 'archive'\nfolder = '/nonexistent'", &[("folder", "does not exist")]);
+    let folder = tempfile::tempdir().unwrap();
+    let head = format!("type = 'archive'\nfolder = '{}'\n", folder.path().display());
+    check(&head, &[]);
+    check(&format!("{head}max_file_bytes = '1KiB'"), &[("max_file_bytes", "64.0 KiB")]);
+    check(&format!("{head}max_bytes = '1MiB'"), &[("max_bytes", "at least one file")]);
+    check(&format!("{head}max_file_age = '0s'"), &[("max_file_age", "1s")]);
+}
+
+#[test]
+fn fields_can_be_renamed() {
+    let config: Config = toml::from_str("[names]\nsensor = 'sensorId'\nsamples_t = 'ts'").unwrap();
+    assert_eq!((config.names.sensor.as_str(), config.names.samples_t.as_str()), ("sensorId", "ts"));
+    check("[names]\nsensor = 'site'", &[("names.sensor", "already names `site`")]);
+}

@@ -1,0 +1,305 @@
+//! One round of delivery: insert, look at the errors, read back what was taken already, give a second `_id` to what met
+//! other content, isolate what the database refuses.
+//!
+//! Nothing here touches the network: [`Wire`] does, and the tests have one of their own.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::time::Duration;
+
+use super::super::{Document, Fate, Report, Trouble, TroubleKind};
+use super::breaker::{Breaker, Fared};
+use super::classify::{Class, Signal, Stored, classify};
+
+/// After so many unknown errors for one document the line is stopped.
+const RIDDLES: u32 = 8;
+
+/// What delivery needs of a database.
+pub(super) trait Wire {
+    /// Inserts documents with one command.
+    fn insert(&mut self, documents: &[&Document]) -> impl Future<Output = Answer> + Send;
+
+    /// The content hashes under these `_id`s, by a majority read; `None` for a document without one.
+    fn stored(&mut self, ids: &[&str])
+    -> impl Future<Output = Result<HashMap<String, Option<String>>, Problem>> + Send;
+}
+
+/// How an insert was answered.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// The command ran: errors by index, and perhaps a write concern error.
+    Ran { errors: Vec<(usize, Problem)>, concern: Option<Problem> },
+    /// The command failed as a whole.
+    Failed(Problem),
+}
+
+/// Something that went wrong: for the table, and for people.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) signal: Signal,
+    /// In words for an operator, without secrets.
+    pub(super) text: String,
+    /// The server's own wish for a pause.
+    pub(super) wait: Option<Duration>,
+}
+
+/// A round's report, and what it means for the connection.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) report: Report,
+    /// The trouble is that whole commands fail, so one document is enough to ask whether they still do. Otherwise whole
+    /// batches go on: what the database does take must not wait for what it does not.
+    pub(super) whole: bool,
+    /// Close the connection: what it waits for is better waited for without one.
+    pub(super) hang_up: bool,
+}
+
+/// Sends documents, oldest first.
+pub(super) async fn deliver<W: Wire + Send>(
+    wire: &mut W,
+    breaker: &mut Breaker,
+    documents: &mut [Document],
+    store: &str,
+) -> Outcome {
+    let mut round = Round::new(documents.len(), store);
+    let mut groups = VecDeque::from([(0..documents.len()).collect::<Vec<_>>()]);
+    while let Some(group) = groups.pop_front().filter(|group| !group.is_empty()) {
+        group.iter().for_each(|&i| documents[i].tries += 1);
+        let sent: Vec<&Document> = group.iter().map(|&i| &documents[i]).collect();
+        match wire.insert(&sent).await {
+            Answer::Failed(problem) => {
+                if classify(&problem.signal) == Class::Poison && group.len() > 1 {
+                    // Which one it was is not said: ask with either half.
+                    let (left, right) = group.split_at(group.len() / 2);
+                    groups.push_front(right.to_vec());
+                    groups.push_front(left.to_vec());
+                } else if !round.failed(documents, &group, problem, breaker) {
+                    break;
+                }
+            }
+            Answer::Ran { concern: Some(problem), .. } => {
+                // Applied, perhaps to be rolled back. The errors are told again when it is sent again.
+                round.trouble(&problem);
+                break;
+            }
+            Answer::Ran { errors, concern: None } => {
+                let Some(taken) = round.ran(documents, &group, errors) else { break };
+                match round.look_up(wire, documents, taken).await {
+                    Some(again) => groups.push_back(again),
+                    None => break,
+                }
+            }
+        }
+    }
+    round.close(documents, breaker)
+}
+
+struct Round<'a> {
+    store: &'a str,
+    fates: Vec<Fate>,
+    /// Codes and words of refusals, until the breaker believes them.
+    refused: Vec<Option<(i32, String)>>,
+    in_a_row: u32,
+    conflicts: u64,
+    /// An `_id` that was taken by other content, and the one that is tried instead.
+    example: Option<(String, String)>,
+    trouble: Option<Trouble>,
+    whole: bool,
+    hang_up: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(documents: usize, store: &'a str) -> Self {
+        Self {
+            store,
+            fates: vec![Fate::Unsent; documents],
+            refused: vec![None; documents],
+            in_a_row: 0,
+            conflicts: 0,
+            example: None,
+            trouble: None,
+            whole: false,
+            hang_up: false,
+        }
+    }
+
+    /// A command failed that was not taken apart; `false` ends the round.
+    fn failed(&mut self, documents: &mut [Document], group: &[usize], problem: Problem, breaker: &Breaker) -> bool {
+        if let ([one], Class::Poison) = (group, classify(&problem.signal)) {
+            let code = code_of(&problem.signal);
+            self.in_a_row += 1;
+            self.refused[*one] = Some((code, problem.text));
+            return !breaker.would_open(self.in_a_row, code);
+        }
+        for &i in group {
+            self.riddle(&mut documents[i], &problem);
+        }
+        self.trouble(&problem);
+        self.whole = true;
+        false
+    }
+
+    /// A command ran; the documents whose `_id` is taken, or `None` if the answer makes no sense.
+    fn ran(
+        &mut self,
+        documents: &mut [Document],
+        group: &[usize],
+        errors: Vec<(usize, Problem)>,
+    ) -> Option<Vec<usize>> {
+        let mut by_index: HashMap<usize, Problem> = HashMap::new();
+        for (index, problem) in errors {
+            if index >= group.len() || by_index.insert(index, problem).is_some() {
+                let text =
+                    format!("the server's answer makes no sense (error for document {index} of {})", group.len());
+                self.add(TroubleKind::Transient, text, None);
+                return None;
+            }
+        }
+        let mut taken = Vec::new();
+        for (index, &i) in group.iter().enumerate() {
+            let problem = by_index.remove(&index);
+            let signal = problem.as_ref().map_or(&Signal::Inserted, |problem| &problem.signal);
+            match (classify(signal), problem) {
+                (Class::Delivered, _) | (_, None) => {
+                    self.fates[i] = Fate::Delivered;
+                    self.in_a_row = 0;
+                }
+                (Class::LookUp, _) => taken.push(i),
+                (Class::Poison, Some(problem)) => self.refused[i] = Some((code_of(&problem.signal), problem.text)),
+                (_, Some(problem)) => {
+                    self.riddle(&mut documents[i], &problem);
+                    self.trouble(&problem);
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// Looks at what stands under taken `_id`s. Gives those that must be sent under another one; `None` ends the round.
+    async fn look_up<W: Wire>(
+        &mut self,
+        wire: &mut W,
+        documents: &mut [Document],
+        taken: Vec<usize>,
+    ) -> Option<Vec<usize>> {
+        if taken.is_empty() {
+            return Some(Vec::new());
+        }
+        let ids: Vec<&str> = taken.iter().map(|&i| documents[i].id.as_str()).collect();
+        let stored = match wire.stored(&ids).await {
+            Ok(stored) => stored,
+            Err(problem) => {
+                self.trouble(&problem);
+                return None;
+            }
+        };
+        let mut again = Vec::new();
+        for i in taken {
+            let document = &mut documents[i];
+            let found = match stored.get(&document.id) {
+                None => Stored::Missing,
+                Some(Some(hash)) if *hash == document.hash => Stored::Same,
+                Some(_) => Stored::Other,
+            };
+            match classify(&Signal::Taken(found)) {
+                Class::Delivered => self.fates[i] = Fate::Delivered,
+                Class::Conflict => {
+                    self.conflicts += u64::from(document.rekeyed == 0);
+                    let id = document.id.clone();
+                    if document.rekey(self.store) {
+                        self.example.get_or_insert_with(|| (id, document.id.clone()));
+                        again.push(i);
+                    } else {
+                        let text = format!("`{id}` and both of its other names are taken by other content");
+                        self.refused[i] = Some((super::classify::DUPLICATE_KEY, text));
+                    }
+                }
+                _ => self.vanished(document),
+            }
+        }
+        Some(again)
+    }
+
+    /// Its `_id` was taken and is not there: deleted meanwhile, or the duplicate is on an index that was not named.
+    fn vanished(&mut self, document: &mut Document) {
+        document.riddles += 1;
+        let id = &document.id;
+        if document.riddles < RIDDLES {
+            self.add(TroubleKind::Transient, format!("`{id}` was taken but is not there now: sending again"), None);
+        } else {
+            let text = format!("`{id}` is told to be taken and is not there: is there another unique index?");
+            self.add(TroubleKind::Stopped, text, None);
+        }
+    }
+
+    /// Counts an error that is not understood; too many stop the line.
+    fn riddle(&mut self, document: &mut Document, problem: &Problem) {
+        if classify(&problem.signal) == Class::Unknown {
+            document.riddles += 1;
+            if document.riddles >= RIDDLES {
+                let text = format!("{} ({} tries of `{}`)", problem.text, document.riddles, document.id);
+                self.add(TroubleKind::Stopped, text, None);
+            }
+        }
+    }
+
+    fn trouble(&mut self, problem: &Problem) {
+        let kind = match classify(&problem.signal) {
+            Class::Stop => TroubleKind::Stopped,
+            Class::Overload => TroubleKind::Overload,
+            _ => TroubleKind::Transient,
+        };
+        self.hang_up |= kind == TroubleKind::Stopped || matches!(problem.signal, Signal::NoServer(_));
+        self.add(kind, problem.text.clone(), problem.wait);
+    }
+
+    /// Keeps the worst trouble; among equals, the first.
+    fn add(&mut self, kind: TroubleKind, text: String, wait: Option<Duration>) {
+        if self.trouble.as_ref().is_none_or(|known| known.kind < kind) {
+            self.trouble = Some(Trouble { kind, text, wait });
+        }
+    }
+
+    fn close(mut self, documents: &[Document], breaker: &mut Breaker) -> Outcome {
+        if let Some((taken, instead)) = &self.example {
+            tracing::warn!(
+                "other content is stored under the ids of our buckets (a re-imaged card, or two gateways of one name?); nothing is overwritten: `{taken}` is sent as `{instead}`"
+            );
+        }
+        let fared: Vec<Fared> = self
+            .fates
+            .iter()
+            .zip(&self.refused)
+            .filter_map(|(fate, refused)| match (fate, refused) {
+                (Fate::Delivered, _) => Some(Fared::Delivered),
+                (_, Some((code, _))) => Some(Fared::Refused(*code)),
+                _ => None,
+            })
+            .collect();
+        let believed = breaker.believes(&fared);
+        let refusals: Vec<(usize, String)> =
+            self.refused.iter_mut().enumerate().filter_map(|(i, r)| Some((i, r.take()?.1))).collect();
+        if believed {
+            for (i, text) in refusals {
+                let tries = documents[i].tries;
+                let times = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
+                self.fates[i] = Fate::Refused(format!("{text} ({times})"));
+            }
+        } else if let Some((_, text)) = refusals.into_iter().next() {
+            let text = format!(
+                "the database refuses too many buckets to be their fault (a changed validator?), nothing is dropped: {text}"
+            );
+            self.add(TroubleKind::Stopped, text, None);
+        }
+        let report =
+            Report { fates: self.fates, conflicts: self.conflicts, trouble: self.trouble, ..Report::default() };
+        Outcome { report, whole: self.whole && believed, hang_up: self.hang_up }
+    }
+}
+
+fn code_of(signal: &Signal) -> i32 {
+    match signal {
+        Signal::Code { code, .. } => *code,
+        _ => 0,
+    }
+}

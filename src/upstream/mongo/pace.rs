@@ -1,0 +1,88 @@
+//! How much one command carries: a little more after each quick answer, half after trouble.
+
+use std::time::Duration;
+
+/// Most documents in one command.
+const MAX_DOCUMENTS: usize = 100;
+/// Bytes of the first command.
+const START_BYTES: usize = 256 << 10;
+/// Bytes that a command may always carry: a few full buckets.
+const MIN_BYTES: usize = 16 << 10;
+/// Most bytes of one command; the driver needs about three times as much memory while sending.
+const MAX_BYTES: usize = 1 << 20;
+/// Growth after a quick answer.
+const STEP_BYTES: usize = 32 << 10;
+/// What counts as a quick answer,
+const QUICK: Duration = Duration::from_millis(1500);
+/// and what as a slow one.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// The size of the next command.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    bytes: usize,
+    probing: bool,
+}
+
+impl Pace {
+    pub(super) const fn new() -> Self {
+        Self { bytes: START_BYTES, probing: false }
+    }
+
+    /// Most documents and bytes of the next command. While the line is stopped, one document asks whether it still is.
+    pub(super) const fn limits(&self) -> (usize, usize) {
+        if self.probing { (1, MIN_BYTES) } else { (MAX_DOCUMENTS, self.bytes) }
+    }
+
+    /// A command of `sent` bytes was answered after `elapsed`.
+    pub(super) fn answered(&mut self, elapsed: Duration, sent: usize) {
+        self.probing = false;
+        if elapsed > SLOW {
+            self.bytes = (self.bytes / 2).max(MIN_BYTES);
+        } else if elapsed < QUICK && sent * 2 > self.bytes {
+            self.bytes = (self.bytes + STEP_BYTES).min(MAX_BYTES);
+        }
+    }
+
+    /// A command was lost, or the server asks for less.
+    pub(super) fn troubled(&mut self) {
+        self.bytes = (self.bytes / 2).max(MIN_BYTES);
+    }
+
+    /// A person must act. If nothing gets through, ask with one document; if other documents do, let them.
+    pub(super) const fn stopped(&mut self, nothing_gets_through: bool) {
+        self.probing = nothing_gets_through;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_grow_slowly_and_shrink_fast_within_bounds() {
+        let mut pace = Pace::new();
+        pace.answered(Duration::from_millis(10), 200 << 10);
+        assert_eq!(pace.limits(), (100, 288 << 10));
+        pace.answered(Duration::from_millis(10), 1 << 10);
+        assert_eq!(pace.limits().1, 288 << 10, "a small command proves nothing");
+        pace.answered(Duration::from_secs(6), 288 << 10);
+        assert_eq!(pace.limits().1, 144 << 10);
+        (0..10).for_each(|_| pace.troubled());
+        assert_eq!(pace.limits().1, MIN_BYTES);
+        (0..100).for_each(|_| pace.answered(Duration::ZERO, MAX_BYTES));
+        assert_eq!(pace.limits().1, MAX_BYTES);
+    }
+
+    #[test]
+    fn a_stopped_line_is_probed_with_one_document() {
+        let mut pace = Pace::new();
+        pace.stopped(true);
+        assert_eq!(pace.limits().0, 1);
+        pace.stopped(false);
+        assert_eq!(pace.limits().0, 100);
+        pace.stopped(true);
+        pace.answered(Duration::ZERO, 1000);
+        assert_eq!(pace.limits().0, 100);
+    }
+}
