@@ -3,12 +3,16 @@
 //! Every source runs under [`supervise`]: an error or a panic is reported, counted and followed by a new start after a
 //! pause; one broken sensor never stops another. Sources are dropped, not told to stop, so each await may be the last.
 
+pub mod mqtt;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::de::DeserializeOwned;
 
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
@@ -33,7 +37,7 @@ pub struct Kind {
 }
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[Kind { name: "mqtt", read: read::<mqtt::Config> }];
 
 /// A source's table that cannot be read: where in it, and why (serde's words).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,16 @@ pub struct ReadError {
     pub path: String,
     /// What is wrong with it.
     pub message: String,
+}
+
+/// Reads a source's table as a `T`.
+fn read<T: DeserializeOwned + SourceConfig + 'static>(
+    table: config::Value,
+) -> Result<Box<dyn SourceConfig>, ReadError> {
+    match serde_path_to_error::deserialize::<_, T>(table) {
+        Ok(config) => Ok(Box::new(config)),
+        Err(e) => Err(ReadError { path: e.path().to_string(), message: e.inner().to_string() }),
+    }
 }
 
 /// What one source's table in the site file says.
