@@ -1,0 +1,6 @@
+//! What the tests need around the product.
+
+pub mod child;
+pub mod mosquitto;
+pub mod mqtt_intake;
+pub mod mqtt_peer;
