@@ -37,7 +37,7 @@ impl Mosquitto {
         let port = free_port();
         let path = folder.path();
         let config = format!(
-            "listener {port} 127.0.0.1\npersistence true\npersistence_location {}/\nautosave_interval 1\nautosave_on_changes true\n\
+            "listener {port} 127.0.0.1\npersistence true\npersistence_location {}/\nautosave_interval 1\n\
              max_queued_messages 100000\nuser {}\n{}",
             path.display(),
             whoami(),

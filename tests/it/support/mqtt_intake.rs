@@ -63,9 +63,9 @@ impl Running {
     /// The next delivery of any kind.
     pub async fn delivery(&mut self) -> Delivery {
         let next = tokio::time::timeout(PATIENCE, self.deliveries.next()).await;
-        let (delivery, weight) = next.unwrap_or_else(|_| panic!("nothing arrives: {:?}", self.stats.condition.get()))
-            .expect("source runs");
-        self.deliveries.release(weight);
+        let (delivery, weight) =
+            next.unwrap_or_else(|_| panic!("nothing arrives: {:?}", self.stats.condition.get())).expect("source runs");
+        self.deliveries.release(weight as usize);
         delivery
     }
 
@@ -97,9 +97,9 @@ impl Running {
     }
 
     /// Ends the source as a crash would.
-    pub async fn kill(self) {
+    pub async fn kill(mut self) {
         self.task.abort();
-        let _ = self.task.await;
+        let _ = (&mut self.task).await;
     }
 }
 

@@ -143,7 +143,10 @@ impl Session {
 
     /// What the source says next.
     pub async fn said(&mut self) -> Said {
-        tokio::time::timeout(PATIENCE, self.read()).await.expect("the source says something").expect("connection is open")
+        tokio::time::timeout(PATIENCE, self.read())
+            .await
+            .expect("the source says something")
+            .expect("connection is open")
     }
 
     /// What the source says within a moment, if anything.
