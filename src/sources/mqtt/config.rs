@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::route::Route;
+use super::topics::Filter;
 
 /// Smallest and largest `max_payload`: below, ordinary messages are refused; above, one message fills a small gateway.
 const PAYLOAD_BOUNDS: (ByteSize, ByteSize) = (ByteSize::kib(1), ByteSize::mib(64));
@@ -47,6 +48,9 @@ pub struct Config {
     /// Longest payload that is decoded; a longer one is refused and put aside.
     #[serde(default = "one_mib")]
     pub max_payload: ByteSize,
+    /// Filters of earlier times that our session at the broker may still hold: they are ended at each connect.
+    #[serde(default)]
+    pub unsubscribe: Vec<String>,
     /// What to subscribe to.
     #[serde(default)]
     pub topics: Vec<Topic>,
@@ -230,6 +234,15 @@ impl Config {
         }
         if self.topics.len() > MAX_TOPICS {
             add("topics", format!("has {} filters, at most {MAX_TOPICS} are allowed", self.topics.len()));
+        }
+        for (i, old) in self.unsubscribe.iter().enumerate() {
+            let path = format!("unsubscribe[{i}]");
+            if let Err(reason) = Filter::new(old) {
+                add(&path, reason);
+            }
+            if let Some(wanted) = self.topics.iter().position(|topic| topic.filter == *old) {
+                add(&path, format!("`{old}` is wanted by topics[{wanted}]"));
+            }
         }
         for (i, topic) in self.topics.iter().enumerate() {
             if let Err(faults) = Route::new(topic) {

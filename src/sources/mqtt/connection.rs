@@ -38,6 +38,7 @@ pub(super) struct Connection<'a> {
     reader: &'a mut Reader,
     line: Line,
     filters: Vec<(String, QoS)>,
+    unwanted: Vec<String>,
     /// Answers to our SUBSCRIBEs that are still to come, and what they have said so far.
     unanswered: usize,
     complaints: Vec<String>,
@@ -58,6 +59,7 @@ impl<'a> Connection<'a> {
         let mut options = MqttOptions::new(client_id, address.host.clone(), address.port);
         options.set_keep_alive(config.keep_alive).set_max_packet_size(max_packet, max_packet);
         let filters = reader.subscriptions();
+        let unwanted = config.unsubscribe.iter().cloned().chain(reader.covered()).collect();
         let exactly_once = filters.iter().any(|(_, qos)| *qos == QoS::ExactlyOnce);
         Ok(Self {
             intake,
@@ -66,6 +68,7 @@ impl<'a> Connection<'a> {
             reader,
             line: Line::new(options),
             filters,
+            unwanted,
             unanswered: 0,
             complaints: Vec::new(),
             max_packet,
@@ -167,6 +170,7 @@ impl<'a> Connection<'a> {
         }
         self.unanswered = self.filters.len().div_ceil(FILTERS_PER_PACKET);
         self.complaints.clear();
+        self.line.unsubscribe(&self.unwanted).await;
         self.line.subscribe(&self.filters).await;
         Ok(())
     }

@@ -7,13 +7,14 @@
 //!   Acknowledgements still go out, and so do pings, which rumqttc would send only from inside `poll()`.
 //! - Subscriptions are written straight to the connection too.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use rumqttc::{
     AsyncClient, ConnectionError, Event, EventLoop, MqttOptions, Packet, Publish, QoS, StateError, Subscribe,
-    SubscribeFilter,
+    SubscribeFilter, Unsubscribe,
 };
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -106,6 +107,10 @@ impl Line {
     /// Waits for `work` while the line is kept alive and acknowledgements go out. Nothing is read meanwhile.
     pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
+        // Nearly always there is nothing to wait for, and then a timer would be the most costly part.
+        if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+            return done;
+        }
         loop {
             let woke = tokio::select! {
                 biased;
@@ -147,6 +152,18 @@ impl Line {
             let filters = chunk.iter().map(|(path, qos)| SubscribeFilter::new(path.clone(), *qos)).collect();
             Packet::Subscribe(Subscribe { pkid, filters })
         });
+        let packets: Vec<Packet> = packets.collect();
+        self.write(packets).await;
+    }
+
+    /// Ends subscriptions; the answers tell nothing of interest.
+    pub(super) async fn unsubscribe(&mut self, filters: &[String]) {
+        // Above every number that `subscribe` uses.
+        const FIRST: u16 = 10_000;
+        let packets = filters
+            .chunks(FILTERS_PER_PACKET)
+            .zip(FIRST..)
+            .map(|(chunk, pkid)| Packet::Unsubscribe(Unsubscribe { pkid, topics: chunk.to_vec() }));
         let packets: Vec<Packet> = packets.collect();
         self.write(packets).await;
     }

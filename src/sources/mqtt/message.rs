@@ -43,6 +43,11 @@ impl Reader {
         self.routes.subscriptions()
     }
 
+    /// What an earlier session may be subscribed to and must not be any more.
+    pub(super) fn covered(&self) -> Vec<String> {
+        self.routes.covered()
+    }
+
     /// The delivery of a message that arrived `now`. Without a receipt yet.
     pub(super) fn delivery(&mut self, message: &Publish, intake: &Intake, now: Timestamp) -> Delivery {
         let content = self.content(message);
@@ -91,7 +96,7 @@ impl Reader {
             self.stray_told = Some(now);
             tracing::warn!(
                 "source {}: a message on `{}` matches no filter and is dropped: our session at the broker still holds a \
-                 subscription that the site file no longer has (a new client_id, or deleting the session there, ends it)",
+                 subscription that the site file no longer has (name its filter under `unsubscribe`)",
                 intake.name,
                 message.topic.escape_debug()
             );

@@ -156,16 +156,9 @@ impl Routes {
         known
     }
 
-    /// What to subscribe to. A filter that another one covers is left out, because brokers send a message once for each
-    /// subscription that matches it.
+    /// What to subscribe to.
     pub(super) fn subscriptions(&self) -> Vec<(String, QoS)> {
-        let covered = |i: usize, filter: &Filter| {
-            self.routes.iter().enumerate().any(|(j, other)| {
-                let both = other.filter.covers(filter) && filter.covers(&other.filter);
-                j != i && other.filter.covers(filter) && (!both || j < i)
-            })
-        };
-        let broad = self.routes.iter().enumerate().filter(|(i, route)| !covered(*i, &route.filter));
+        let broad = self.routes.iter().enumerate().filter(|(i, _)| !self.is_covered(*i));
         broad
             .map(|(_, route)| {
                 let inside = self.routes.iter().filter(|other| route.filter.covers(&other.filter));
@@ -173,6 +166,22 @@ impl Routes {
                 (route.filter.text.clone(), rumqttc::qos(qos).unwrap_or(QoS::AtLeastOnce))
             })
             .collect()
+    }
+
+    /// What an earlier session may be subscribed to and must not be any more.
+    pub(super) fn covered(&self) -> Vec<String> {
+        let narrow = self.routes.iter().enumerate().filter(|(i, _)| self.is_covered(*i));
+        narrow.map(|(_, route)| route.filter.text.clone()).collect()
+    }
+
+    /// Whether another filter covers this one. It is then left out, because brokers send a message once for each
+    /// subscription that matches it.
+    fn is_covered(&self, i: usize) -> bool {
+        let filter = &self.routes[i].filter;
+        self.routes.iter().enumerate().any(|(j, other)| {
+            let both = other.filter.covers(filter) && filter.covers(&other.filter);
+            j != i && other.filter.covers(filter) && (!both || j < i)
+        })
     }
 }
 

@@ -56,6 +56,7 @@ fn contradictions_name_their_key() {
     check(&with("max_payload = '1GiB'"), "max_payload", "between");
     check("url = 'mqtt://b'", "topics", "is empty");
     check(&format!("{GOOD}[[topics]]\nfilter = 'a/+'\n"), "topics[1].filter", "stands in topics[0] too");
+    check(&with("unsubscribe = ['a/+']"), "unsubscribe[0]", "is wanted by topics[0]");
     check(&format!("{GOOD}[[topics]]\nfilter = 'b/#/c'\n"), "topics[1].filter", "`#`");
 }
 

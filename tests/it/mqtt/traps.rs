@@ -31,15 +31,13 @@ async fn stale_events_after_a_reconnect_are_stored_but_never_acknowledged() {
     // Written and closed before the source can look: rumqttc reads the messages and the end in one go.
     session.publish_all(&messages).await;
     drop(session);
-    let mut receipts = Vec::new();
     assert_eq!(told(&source.delivery().await), "session lost");
     for i in 1..=3 {
         let delivery = source.delivery().await;
         assert_eq!(told(&delivery), format!("fresh k value=I64({i})"));
-        receipts.extend(delivery.receipt);
+        assert!(delivery.receipt.is_none(), "its connection is gone");
     }
     let mut session = peer.subscribed(true).await;
-    receipts.into_iter().for_each(tipbucket::store::Receipt::fire);
     assert_eq!(session.said_soon(A_MOMENT).await, None, "nothing of the old connection is acknowledged");
     session.publish_all(&messages.map(Message::again)).await;
     for i in 1..=3 {
@@ -184,6 +182,20 @@ async fn no_re_subscription_by_the_library_is_made_good_at_every_connect() {
         let Said::Subscribe { filters, .. } = session.said().await else { panic!("SUBSCRIBE is expected") };
         assert_eq!(filters, [("s/+".to_owned(), 1)]);
     }
+}
+
+#[tokio::test]
+async fn what_is_no_longer_wanted_is_unsubscribed() {
+    let peer = Peer::listen().await;
+    let topics = "unsubscribe = ['old/#']\n[[topics]]\nfilter = 's/+/x'\n[[topics]]\nfilter = 's/#'\n";
+    let source = start(&table(&peer.url(), topics));
+    let mut session = peer.accept(true).await;
+    let filters = ["old/#", "s/+/x"].map(str::to_owned).to_vec();
+    assert_eq!(session.said().await, Said::Unsubscribe { filters }, "one covered by `s/#` would bring messages twice");
+    let Said::Subscribe { packet_id, filters } = session.said().await else { panic!("SUBSCRIBE is expected") };
+    assert_eq!(filters, [("s/#".to_owned(), 1)]);
+    session.grant(packet_id, &[1]).await;
+    source.connected().await;
 }
 
 #[tokio::test]

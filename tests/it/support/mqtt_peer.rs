@@ -26,6 +26,7 @@ pub struct Session {
 pub enum Said {
     Connect { clean: bool },
     Subscribe { packet_id: u16, filters: Vec<(String, u8)> },
+    Unsubscribe { filters: Vec<String> },
     PubAck(u16),
     PubRec(u16),
     PubComp(u16),
@@ -174,6 +175,7 @@ impl Session {
             5 => Said::PubRec(number()),
             7 => Said::PubComp(number()),
             8 => Said::Subscribe { packet_id: number(), filters: filters(&body[2..]) },
+            10 => Said::Unsubscribe { filters: texts(&body[2..]) },
             12 => {
                 self.raw(&packet(0xd0, &[])).await;
                 Said::Ping
@@ -189,6 +191,16 @@ fn filters(mut body: &[u8]) -> Vec<(String, u8)> {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         found.push((String::from_utf8(rest[..length].to_vec()).unwrap(), rest[length]));
         body = &rest[length + 1..];
+    }
+    found
+}
+
+fn texts(mut body: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    while let [high, low, rest @ ..] = body {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        found.push(String::from_utf8(rest[..length].to_vec()).unwrap());
+        body = &rest[length..];
     }
     found
 }
