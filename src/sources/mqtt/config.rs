@@ -184,6 +184,13 @@ impl Config {
     pub(super) fn find_contradictions(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut add = |path: &str, words: String| found.push((path.to_owned(), words));
+        self.check_session(&mut add);
+        self.check_secrets(&mut add);
+        self.check_filters(&mut add);
+        found
+    }
+
+    fn check_session(&self, add: &mut dyn FnMut(&str, String)) {
         match Address::new(&self.url) {
             Err(reason) => add("url", reason),
             Ok(address) if !address.tls && self.tls != Tls::default() => {
@@ -212,6 +219,17 @@ impl Config {
             ),
             other => add("protocol", format!("{other} is neither 4 (MQTT 3.1.1) nor 5")),
         }
+        let (low, high) = KEEP_ALIVE_BOUNDS;
+        if self.keep_alive < low || self.keep_alive > high {
+            add("keep_alive", format!("must be between {}s and {}s", low.as_secs(), high.as_secs()));
+        }
+        let (low, high) = PAYLOAD_BOUNDS;
+        if self.max_payload < low || self.max_payload > high {
+            add("max_payload", format!("must be between {low} and {high}"));
+        }
+    }
+
+    fn check_secrets(&self, add: &mut dyn FnMut(&str, String)) {
         if self.password.is_some() && self.password_file.is_some() {
             add("password_file", "stands beside `password`: give one of them".to_owned());
         }
@@ -221,14 +239,9 @@ impl Config {
         if self.tls.cert_file.is_some() != self.tls.key_file.is_some() {
             add("tls", "cert_file and key_file belong together: give both or neither".to_owned());
         }
-        let (low, high) = KEEP_ALIVE_BOUNDS;
-        if self.keep_alive < low || self.keep_alive > high {
-            add("keep_alive", format!("must be between {}s and {}s", low.as_secs(), high.as_secs()));
-        }
-        let (low, high) = PAYLOAD_BOUNDS;
-        if self.max_payload < low || self.max_payload > high {
-            add("max_payload", format!("must be between {low} and {high}"));
-        }
+    }
+
+    fn check_filters(&self, add: &mut dyn FnMut(&str, String)) {
         if self.topics.is_empty() {
             add("topics", "is empty: nothing would ever arrive".to_owned());
         }
@@ -248,14 +261,17 @@ impl Config {
             if let Err(faults) = Route::new(topic) {
                 faults.into_iter().for_each(|(key, words)| add(&format!("topics[{i}].{key}"), words));
             }
-            if let Some(twin) = self.topics[..i].iter().position(|earlier| earlier.filter == topic.filter) {
-                let filter = &topic.filter;
+            let Ok(filter) = Filter::new(&topic.filter) else { continue };
+            let earlier = self.topics[..i].iter().enumerate().find_map(|(j, earlier)| {
+                Filter::new(&earlier.filter).ok().filter(|earlier| earlier.covers(&filter)).map(|earlier| (j, earlier))
+            });
+            if let Some((j, earlier)) = earlier {
+                let path = format!("topics[{i}].filter");
                 add(
-                    &format!("topics[{i}].filter"),
-                    format!("`{filter}` stands in topics[{twin}] too; the first would take all"),
+                    &path,
+                    format!("`{filter}` never gets a message: `{earlier}` in topics[{j}] takes all of them first"),
                 );
             }
         }
-        found
     }
 }

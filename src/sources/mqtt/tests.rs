@@ -55,7 +55,8 @@ fn contradictions_name_their_key() {
     check(&with("keep_alive = '1s'"), "keep_alive", "between 5s");
     check(&with("max_payload = '1GiB'"), "max_payload", "between");
     check("url = 'mqtt://b'", "topics", "is empty");
-    check(&format!("{GOOD}[[topics]]\nfilter = 'a/+'\n"), "topics[1].filter", "stands in topics[0] too");
+    check(&format!("{GOOD}[[topics]]\nfilter = 'a/+'\n"), "topics[1].filter", "`a/+` in topics[0] takes all");
+    check(&format!("{GOOD}[[topics]]\nfilter = 'a/b'\n"), "topics[1].filter", "never gets a message");
     check(&with("unsubscribe = ['a/+']"), "unsubscribe[0]", "is wanted by topics[0]");
     check(&format!("{GOOD}[[topics]]\nfilter = 'b/#/c'\n"), "topics[1].filter", "`#`");
 }

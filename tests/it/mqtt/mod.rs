@@ -4,6 +4,7 @@ mod broker;
 mod corpus;
 mod names;
 mod security;
+mod storm;
 mod traps;
 
 use crate::support::mqtt_intake::{Running, start};
