@@ -1,1 +1,27 @@
 //! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.
+
+pub mod json;
+pub mod number;
+pub mod text;
+pub mod times;
+
+/// Longest piece of a payload quoted in a reason.
+const MAX_QUOTED_CHARS: usize = 40;
+
+/// A short piece of foreign text, made safe for a log line.
+fn quoted(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_QUOTED_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_QUOTED_CHARS).is_some() {
+        short.push('…');
+    }
+    format!("`{short}`")
+}
+
+/// The payload as text without a byte order mark, or why it is not text.
+fn text_of(payload: &[u8]) -> Result<&str, String> {
+    match std::str::from_utf8(payload) {
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text)),
+        Err(_) if payload.starts_with(&[0x1f, 0x8b]) => Err("payload is gzip-compressed, not text".to_owned()),
+        Err(e) => Err(format!("payload is not UTF-8 text (byte {})", e.valid_up_to())),
+    }
+}

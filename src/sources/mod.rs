@@ -3,6 +3,7 @@
 //! Every source runs under [`supervise`]: an error or a panic is reported, counted and followed by a new start after a
 //! pause; one broken sensor never stops another. Sources are dropped, not told to stop, so each await may be the last.
 
+pub mod mqtt;
 pub mod table;
 
 use std::fmt::Debug;
@@ -11,6 +12,8 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::de::DeserializeOwned;
 
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
@@ -35,7 +38,7 @@ pub struct Kind {
 }
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[Kind { name: "mqtt", read: read::<mqtt::Config> }];
 
 /// A source's table that cannot be read: where in it, and why (serde's words).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,13 @@ pub struct ReadError {
     pub path: String,
     /// What is wrong with it.
     pub message: String,
+}
+
+/// Reads a source's table as a `T`.
+fn read<T: DeserializeOwned + SourceConfig + 'static>(
+    table: config::Value,
+) -> Result<Box<dyn SourceConfig>, ReadError> {
+    Ok(Box::new(table::read::<T>(table)?))
 }
 
 /// What one source's table in the site file says.

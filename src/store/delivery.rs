@@ -67,7 +67,7 @@ impl Receipt {
     }
 
     /// Tells it. A source that is gone, or whose channel is too small, is not waited for: the broker sends again.
-    pub(crate) fn fire(self) {
+    pub fn fire(self) {
         if let Err(mpsc::error::TrySendError::Full(token)) = self.to.try_send(self.token) {
             tracing::error!(token, "receipt channel is full: the message will be delivered again and recognised");
         }

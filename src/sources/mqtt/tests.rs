@@ -1,0 +1,89 @@
+//! What the site file may say about a broker, and what it may not.
+
+use super::*;
+
+const GOOD: &str = "url = 'mqtt://broker'\nclient_id = 'g7'\n[[topics]]\nfilter = 'a/+'\nsensor = '{1}'\n";
+
+fn config(text: &str) -> Config {
+    toml::from_str(text).unwrap()
+}
+
+/// `GOOD` with one line replaced or added.
+fn with(line: &str) -> String {
+    let key = line.split(['=', ' ']).next().unwrap();
+    let kept = GOOD.lines().filter(|l| l.split(['=', ' ']).next() != Some(key)).collect::<Vec<_>>().join("\n");
+    format!("{line}\n{kept}")
+}
+
+fn check(text: &str, path: &str, words: &str) {
+    let found = config(text).contradictions();
+    assert!(found.iter().any(|(p, w)| p == path && w.contains(words)), "{text}\n{found:?}");
+}
+
+#[test]
+fn a_plain_table_is_sound_and_has_defaults() {
+    let config = config(GOOD);
+    assert_eq!(config.contradictions(), []);
+    assert_eq!((config.keep_alive.as_secs(), config.max_payload.as_u64(), config.protocol), (30, 1 << 20, 4));
+    assert_eq!((config.topics[0].qos, config.topics[0].retained, config.topics[0].decode), (1, true, Decode::Json));
+    let claims = config.claims();
+    assert_eq!(claims.client, Some(("broker:1883".to_owned(), "g7".to_owned())));
+    assert_eq!(claims.sensors, Vec::<String>::new());
+}
+
+#[test]
+fn fixed_sensor_names_are_claimed() {
+    let text = format!("{GOOD}[[topics]]\nfilter = 'b'\nsensor = 'roof'\n[[topics]]\nfilter = 'c'\nsensor = '/id'\n");
+    assert_eq!(config(&text).claims().sensors, ["roof"]);
+}
+
+#[test]
+fn contradictions_name_their_key() {
+    check(&with("url = 'ws://broker'"), "url", "not built yet");
+    check(&with("url = 'http://broker'"), "url", "neither mqtt:// nor mqtts://");
+    check(&with("url = 'broker'"), "url", "not a URL");
+    check(&with("url = 'mqtt://me:secret@broker'"), "url", "do not belong into the URL");
+    check(&with("url = 'mqtt://broker:99999'"), "url", "port");
+    check(&with("url = 'mqtts://[::1]'"), "url", "host name");
+    check(&GOOD.replace("client_id = 'g7'", ""), "client_id", "is missing");
+    check(&with("client_id = ''"), "client_id", "is empty");
+    check(&with("protocol = 3"), "protocol", "neither 4");
+    check(&with("password = 'x'"), "user", "is missing");
+    check(&with("user = 'u'\npassword = 'x'\npassword_file = '/x'"), "password_file", "give one of them");
+    check(&with("tls = { ca_file = '/x' }"), "tls", "not mqtts://");
+    check(&with("tls = { cert_file = '/x' }"), "tls", "belong together");
+    check(&with("keep_alive = '1s'"), "keep_alive", "between 5s");
+    check(&with("max_payload = '1GiB'"), "max_payload", "between");
+    check("url = 'mqtt://b'", "topics", "is empty");
+    check(&format!("{GOOD}[[topics]]\nfilter = 'a/+'\n"), "topics[1].filter", "`a/+` in topics[0] takes all");
+    check(&format!("{GOOD}[[topics]]\nfilter = 'a/b'\n"), "topics[1].filter", "never gets a message");
+    check(&with("unsubscribe = ['a/+']"), "unsubscribe[0]", "is wanted by topics[0]");
+    check(&format!("{GOOD}[[topics]]\nfilter = 'b/#/c'\n"), "topics[1].filter", "`#`");
+}
+
+#[test]
+fn v5_memory_is_never_spent_because_protocol_5_is_refused() {
+    check(&with("protocol = 5"), "protocol", "protocol 5 is not built yet");
+}
+
+#[test]
+fn unknown_keys_and_words_are_errors() {
+    let error = |text: &str| toml::from_str::<Config>(text).unwrap_err().to_string();
+    assert!(error(&with("clientid = 'x'")).contains("unknown field `clientid`"));
+    assert!(error(&format!("{GOOD}decode = 'cbor'\n")).contains("unknown variant `cbor`"));
+    assert!(error(&format!("{GOOD}fitler = 'x'\n")).contains("unknown field `fitler`"));
+}
+
+#[test]
+fn ipv6_addresses_stand_in_brackets() {
+    let address = Address::new("mqtt://[::1]:1884").unwrap();
+    assert_eq!((address.host.as_str(), address.port), ("[::1]", 1884));
+    assert!(Address::new("mqtt://::1").is_err());
+    assert_eq!(Address::new("mqtts://broker/").unwrap().port, 8883);
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let printed = format!("{:?}", config(&with("user = 'u'\npassword = 'hunter2'")));
+    assert!(!printed.contains("hunter2"), "{printed}");
+}
