@@ -3,6 +3,11 @@
 //! Every source runs under [`supervise`]: an error or a panic is reported, counted and followed by a new start after a
 //! pause; one broken sensor never stops another. Sources are dropped, not told to stop, so each await may be the last.
 
+mod line;
+mod modbus_rtu;
+mod serial;
+mod simulated;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -33,7 +38,7 @@ pub struct Kind {
 }
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[line::KIND, modbus_rtu::KIND, simulated::KIND];
 
 /// A source's table that cannot be read: where in it, and why (serde's words).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +47,12 @@ pub struct ReadError {
     pub path: String,
     /// What is wrong with it.
     pub message: String,
+}
+
+/// Reads a source's table into its settings.
+fn read<T: serde::de::DeserializeOwned>(table: config::Value) -> Result<T, ReadError> {
+    serde_path_to_error::deserialize(table)
+        .map_err(|error| ReadError { path: error.path().to_string(), message: error.inner().to_string() })
 }
 
 /// What one source's table in the site file says.
