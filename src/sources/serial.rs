@@ -42,7 +42,8 @@ impl TryFrom<String> for Format {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no format: data bits 5 to 8, parity N, E or O, stop bits 1 or 2, as \"8N1\"");
+        let wrong =
+            || format!("`{text}` is no format: data bits 5 to 8, parity N, E or O, stop bits 1 or 2, as \"8N1\"");
         let &[data, parity, stop] = text.as_bytes() else { return Err(wrong()) };
         let data = DataBits::try_from(data.wrapping_sub(b'0')).map_err(|()| wrong())?;
         let stop = StopBits::try_from(stop.wrapping_sub(b'0')).map_err(|()| wrong())?;

@@ -201,8 +201,12 @@ pub fn explain(request: &Request, bytes: &[u8]) -> Option<String> {
         if let Some(other) = whole_foreign_frame(tail) {
             return Some(match other {
                 [u, ..] if *u != unit => format!("an answer of unit {u} instead of unit {unit}"),
-                [_, f, ..] if f & 0x7f != function => format!("an answer to function {} instead of {function}", f & 0x7f),
-                _ => format!("an answer of another length ({} data bytes instead of {})", other[2], request.data_bytes()),
+                [_, f, ..] if f & 0x7f != function => {
+                    format!("an answer to function {} instead of {function}", f & 0x7f)
+                }
+                _ => {
+                    format!("an answer of another length ({} data bytes instead of {})", other[2], request.data_bytes())
+                }
             });
         }
         if let Candidate::Whole(length) = looks_like(tail, unit, function, request.data_bytes()) {

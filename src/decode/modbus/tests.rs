@@ -95,7 +95,10 @@ fn bits_of_a_register_are_cut_out() {
             min: None,
             max: None,
         };
-        assert_eq!(Point { at: 1, exponent_at: None, shape }.value(&[&[0, 0], &raw.to_be_bytes()[..]].concat()), Ok(expected));
+        assert_eq!(
+            Point { at: 1, exponent_at: None, shape }.value(&[&[0, 0], &raw.to_be_bytes()[..]].concat()),
+            Ok(expected)
+        );
     };
     check((3, 3, true), 0b1000, Value::Bool(true));
     check((0, 0, true), 0b1000, Value::Bool(false));
@@ -120,8 +123,7 @@ fn orders() -> impl Strategy<Value = Order> {
 }
 
 fn plain(kind: Type, order: Order) -> Point {
-    let shape =
-        Shape { kind, order, bits: None, scale: None, offset: None, invalid: vec![], min: None, max: None };
+    let shape = Shape { kind, order, bits: None, scale: None, offset: None, invalid: vec![], min: None, max: None };
     Point { at: 0, exponent_at: None, shape }
 }
 

@@ -148,7 +148,7 @@ impl SourceConfig for Config {
 
 impl Config {
     /// The source, or everything that is wrong.
-    fn checked(&self) -> Result<Line, Wrong> {
+    pub(super) fn checked(&self) -> Result<Line, Wrong> {
         let port = Port { path: self.port.clone(), baud: self.baud, format: self.format };
         let mut wrong = port.contradictions();
         let Encoding::Utf8 = self.encoding;

@@ -9,6 +9,7 @@ mod config;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
@@ -22,6 +23,8 @@ use crate::store::{Closed, Delivery};
 
 /// Bytes read at once.
 const CHUNK: usize = 4096;
+/// How far equal lines in one burst may be put after each other.
+const MAX_DRIFT: Duration = Duration::from_secs(1);
 
 /// The kind's row.
 pub(super) const KIND: Kind = Kind {
@@ -106,7 +109,9 @@ impl Reader {
     /// Takes one line; whether it said anything.
     fn take(&mut self, piece: Piece<'_>, now: Timestamp, intake: &Intake, delivery: &mut Delivery) -> bool {
         let (bytes, is_first, result) = match piece {
-            Piece::Line { is_first: true, .. } | Piece::TooLong { is_first: true, .. } if self.drop_first => return false,
+            Piece::Line { is_first: true, .. } | Piece::TooLong { is_first: true, .. } if self.drop_first => {
+                return false;
+            }
             Piece::TooLong { head, is_first } => {
                 (head, is_first, Err("line is longer than max_line; only its beginning is kept".to_owned()))
             }
@@ -120,7 +125,9 @@ impl Reader {
                 if !read.refused.is_empty() {
                     self.refuse(&read.refused.join("; "), bytes, now, intake, delivery);
                 }
-                delivery.readings.extend(read.reading.map(|reading| self.distinct(reading)));
+                let has_own_time = read.has_own_time;
+                let distinct = |reading| if has_own_time { reading } else { self.distinct(reading) };
+                delivery.readings.extend(read.reading.map(distinct));
                 true
             }
             Err(words) => {
@@ -142,24 +149,25 @@ impl Reader {
         if let Some(at) = decoded.time {
             intake.admission.check(at, now).map_err(|error| error.to_string())?;
         }
-        let reading = match decoded.fields.is_empty() {
-            true => None,
-            false => {
-                let at = decoded.time.unwrap_or(now);
-                Some(Reading::new(sensor, at, decoded.fields).map_err(|error| error.to_string())?)
-            }
-        };
-        Ok(Some(Read { reading, refused: decoded.refused, has_remains: decoded.has_remains }))
+        let mut reading = None;
+        if !decoded.fields.is_empty() {
+            let made = Reading::new(sensor, decoded.time.unwrap_or(now), decoded.fields);
+            reading = Some(made.map_err(|error| error.to_string())?);
+        }
+        let (refused, has_remains, has_own_time) = (decoded.refused, decoded.has_remains, decoded.time.is_some());
+        Ok(Some(Read { reading, refused, has_remains, has_own_time }))
     }
 
-    /// Two equal lines in one millisecond are two readings, and their times say so.
+    /// Equal lines in one millisecond are as many readings: the store would take them for one sent twice, so each is put
+    /// a millisecond after the other.
     fn distinct(&mut self, mut reading: Reading) -> Reading {
         if let Some(last) = &self.last
             && last.sensor == reading.sensor
             && last.fields == reading.fields
-            && last.at == reading.at
+            && last.at >= reading.at
+            && last.at.since(reading.at) < MAX_DRIFT
         {
-            reading.at = reading.at.plus(std::time::Duration::from_millis(1));
+            reading.at = last.at.plus(Duration::from_millis(1));
         }
         self.last = Some(reading.clone());
         reading
@@ -179,6 +187,7 @@ struct Read {
     reading: Option<Reading>,
     refused: Vec<String>,
     has_remains: bool,
+    has_own_time: bool,
 }
 
 impl Read {

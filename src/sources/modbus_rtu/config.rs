@@ -210,7 +210,9 @@ impl DeviceConfig {
             let twice = field.as_ref().is_ok_and(|f| fields.contains(f));
             let at = |key: &str| format!("registers[{i}].{key}");
             match field {
-                Ok(_) if twice => wrong.push((at("field"), format!("`{}` is already another register's", register.field))),
+                Ok(_) if twice => {
+                    wrong.push((at("field"), format!("`{}` is already another register's", register.field)))
+                }
                 Ok(field) => fields.push(field),
                 Err(error) => wrong.push((at("field"), error.to_string())),
             }
@@ -267,7 +269,9 @@ impl RegisterConfig {
         if scale.is_some_and(|s| s == 0.0 || !s.is_finite()) || offset.is_some_and(|o| !o.is_finite()) {
             wrong.push(("scale", "and `offset` must be finite, and scale not zero".to_owned()));
         }
-        if let (Some(min), Some(max)) = (self.min, self.max) && min > max {
+        if let (Some(min), Some(max)) = (self.min, self.max)
+            && min > max
+        {
             wrong.push(("min", format!("{min} is above max {max}")));
         }
         let mut invalid = self.invalid.raw(kind).unwrap_or_else(|words| {
@@ -277,16 +281,7 @@ impl RegisterConfig {
         if self.scale_register.is_some() {
             invalid.extend(kind.not_implemented());
         }
-        let shape = Shape {
-            kind,
-            order: self.order,
-            bits,
-            scale,
-            offset,
-            invalid,
-            min: self.min,
-            max: self.max,
-        };
+        let shape = Shape { kind, order: self.order, bits, scale, offset, invalid, min: self.min, max: self.max };
         let wanted = Wanted { table: self.table, address: self.address, exponent: self.scale_register, shape };
         let (start, end) = wanted.span();
         if end > 0x1_0000 {

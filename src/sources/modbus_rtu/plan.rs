@@ -51,10 +51,19 @@ pub(super) fn blocks(unit: u8, wanted: &[Wanted], max_gap: u16, most: u16) -> Ve
             _ => groups.push((table, start, end, vec![i])),
         }
     }
-    groups.into_iter().map(|(table, first, after, members)| block(unit, wanted, table, (first, after), members)).collect()
+    groups
+        .into_iter()
+        .map(|(table, first, after, members)| block(unit, wanted, table, (first, after), members))
+        .collect()
 }
 
-pub(super) fn block(unit: u8, wanted: &[Wanted], table: Table, (first, after): (u32, u32), members: Vec<usize>) -> Block {
+pub(super) fn block(
+    unit: u8,
+    wanted: &[Wanted],
+    table: Table,
+    (first, after): (u32, u32),
+    members: Vec<usize>,
+) -> Block {
     let request = Request { unit, table, address: first as u16, count: (after - first) as u16 };
     let from_first = |address: u16| (u32::from(address) - first) as u16;
     let point = |i: usize| {

@@ -53,10 +53,13 @@ fn contradictions_of_a_register_are_named() {
 
 #[test]
 fn contradictions_of_the_table_are_all_named() {
-    let device = |sensor: &str, unit: u8| json!({ "sensor": sensor, "unit_id": unit, "registers": [
-        { "field": "a.b", "table": "input", "address": 0 }, { "field": "a_b", "table": "input", "address": 1 },
-    ]});
-    let settings = json!({ "port": "", "baud": 1, "timeout": "0s", "retries": 99, "devices": [device("s", 0), device("s", 248)] });
+    let device = |sensor: &str, unit: u8| {
+        json!({ "sensor": sensor, "unit_id": unit, "registers": [
+            { "field": "a.b", "table": "input", "address": 0 }, { "field": "a_b", "table": "input", "address": 1 },
+        ]})
+    };
+    let settings =
+        json!({ "port": "", "baud": 1, "timeout": "0s", "retries": 99, "devices": [device("s", 0), device("s", 248)] });
     for (path, words) in [
         ("port", "empty"),
         ("baud", "not between"),
