@@ -78,7 +78,7 @@ impl Rules {
                 let at = raw.text().as_deref().and_then(time);
                 decoded.time = Some(at.ok_or_else(|| format!("`{name}` is no time: RFC 3339 or a number since 1970"))?);
             } else {
-                match self.value(&name, &raw).and_then(|value| Ok((FieldName::new(&name), value))) {
+                match self.value(&name, &raw).map(|value| (FieldName::new(&name), value)) {
                     Ok((Ok(field), Some(value))) => decoded.fields.push((field, value)),
                     Ok((_, None)) => {}
                     Ok((Err(error), _)) => decoded.refused.push(error.to_string()),

@@ -1,4 +1,5 @@
 //! Streams into readings, over a pipe in memory.
+#![allow(clippy::needless_pass_by_value)]
 
 use std::path::Path;
 

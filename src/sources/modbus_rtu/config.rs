@@ -210,9 +210,7 @@ impl DeviceConfig {
             let twice = field.as_ref().is_ok_and(|f| fields.contains(f));
             let at = |key: &str| format!("registers[{i}].{key}");
             match field {
-                Ok(_) if twice => {
-                    wrong.push((at("field"), format!("`{}` is already another register's", register.field)))
-                }
+                Ok(field) if twice => wrong.push((at("field"), format!("`{field}` is already another register's"))),
                 Ok(field) => fields.push(field),
                 Err(error) => wrong.push((at("field"), error.to_string())),
             }

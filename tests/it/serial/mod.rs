@@ -3,6 +3,7 @@
 mod lines;
 mod modbus;
 mod oracle;
+mod pymodbus;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -111,7 +111,9 @@ async fn check(path: &Path) {
     assert!(got.is_empty(), "{id}: {got:?} should not be there");
     match expect["outcome"].as_str().unwrap() {
         "accept" => assert!(letters.is_empty(), "{id}: {letters:?}"),
-        _ => println!("{id}: {:?}", letters.iter().map(|l| &l.reason).collect::<Vec<_>>()),
+        // Contents that are declared invalid are absent, and a timeout leaves no bytes to keep.
+        _ if ["SE-MOD-10", "SE-MOD-16", "SE-MOD-16b", "SE-MOD-24"].contains(&id) => assert!(letters.is_empty(), "{id}"),
+        _ => assert!(!letters.is_empty(), "{id}"),
     }
 }
 

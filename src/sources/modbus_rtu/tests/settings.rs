@@ -1,4 +1,5 @@
 //! What the settings refuse, and in which words.
+#![allow(clippy::needless_pass_by_value)]
 
 use super::*;
 use crate::sources::{ReadError, SourceConfig};
