@@ -1,8 +1,9 @@
 //! The line seen from its only master: one request at a time, silence before it, its own reply and no other after it.
 //!
 //! Nothing in an RTU frame tells which request it answers. What is known: a device answers in order. So after a request
-//! that got no answer in time, a reply to the *next* one of the same shape is doubtful; [`Bus::ask`] then waits whether a
-//! second one follows (the first was late), and if none does, asks again, when either reply is the right one.
+//! that got no answer in time, a reply to a later one of the same shape is doubtful. [`Bus::ask`] then waits whether a
+//! second one follows: if so, the first was late. If not, it asks for something of another shape, whose reply proves
+//! that nothing older will come, and then asks again. A lost frame costs one timeout that way, and never a wrong value.
 
 use std::io;
 use std::time::Duration;
@@ -19,6 +20,8 @@ const CHUNK: usize = 256;
 const MAX_NOISE: usize = 1 << 20;
 /// How long an answer may be late and still be expected. Devices that are slower than this exist nowhere.
 const LATE: Duration = Duration::from_secs(10);
+/// Most unanswered requests of one device that are remembered: more than a device's input buffer holds.
+const MAX_OWED: usize = 16;
 
 /// How requests are spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,20 +76,65 @@ pub(super) enum Outcome {
     Silence,
 }
 
-/// A request of a device that got no answer, so that a late one is not taken for another's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unanswered {
-    request: Request,
-    since: Instant,
+impl Outcome {
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Data { .. } | Self::Exception { .. })
+    }
+
+    /// An answer that is not to be trusted.
+    fn doubted(self) -> Self {
+        match self {
+            Self::Data { frame, .. } | Self::Exception { frame, .. } => {
+                Self::Garbage { words: "an answer that may belong to an earlier request".to_owned(), bytes: frame }
+            }
+            other => other,
+        }
+    }
 }
 
-impl Unanswered {
-    fn may_be(&self, outcome: &Outcome, request: &Request) -> bool {
-        let fits = match outcome {
-            Outcome::Data { data, .. } => self.request.data_bytes() == data.len(),
-            _ => true,
+/// Requests that were sent to one device, that it has not answered and perhaps still will; the oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owed(Vec<(Request, Instant)>);
+
+impl Owed {
+    /// `request` is being sent.
+    fn add(&mut self, request: &Request) {
+        self.0.retain(|(_, since)| since.elapsed() < LATE);
+        if self.0.len() == MAX_OWED {
+            self.0.remove(0);
+        }
+        self.0.push((*request, Instant::now()));
+    }
+
+    /// `request` was answered, undoubtedly. If it was sent more than once, the answer may be that to the first time.
+    fn settle(&mut self, request: &Request) {
+        let first = self.0.iter().position(|(owed, _)| owed == request);
+        let last = self.0.iter().rposition(|(owed, _)| owed == request);
+        match (first, last) {
+            (Some(first), Some(last)) if first < last => self.0.drain(..=first),
+            _ => self.0.drain(..),
         };
-        fits && self.request.table == request.table && self.request != *request && self.since.elapsed() < LATE
+    }
+
+    /// How many owed answers could look like what came on `request`; 0 if all that could are answers to it.
+    fn doubts(&self, outcome: &Outcome, request: &Request) -> usize {
+        let fits = |owed: &Request| match outcome {
+            Outcome::Data { data, .. } => owed.table == request.table && owed.data_bytes() == data.len(),
+            _ => owed.table == request.table,
+        };
+        let like = || self.0.iter().map(|(owed, _)| owed).filter(|owed| fits(owed));
+        if like().all(|owed| owed == request) { 0 } else { like().count() }
+    }
+
+    /// A request about what `request` is about, whose reply has a length that nothing owed has. Fewer entries where
+    /// that is possible: they certainly exist.
+    fn unlike(&self, request: &Request) -> Request {
+        let step = if request.table.is_bits() { 8 } else { 1 };
+        let fewer = (1..=MAX_OWED as u16 + 1).filter_map(|n| request.count.checked_sub(n * step));
+        let more = (1..=MAX_OWED as u16 + 1).map(|n| request.count + n * step);
+        let counts = fewer.chain(more).filter(|count| (1..=request.table.most()).contains(count));
+        let free = |probe: &Request| self.0.iter().all(|(owed, _)| owed.data_bytes() != probe.data_bytes());
+        counts.map(|count| Request { count, ..*request }).find(free).unwrap_or(*request)
     }
 }
 
@@ -98,34 +146,47 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
         Self { stream, pace, quiet_since: Instant::now(), heard, first, heard_in_all: 0 }
     }
 
-    /// Asks one device once (twice when the answer is doubtful). `unanswered` is what the device still owes.
+    /// Asks one device once (again when the answer is doubtful). `owed` is what the device still owes.
     /// Fails when the line itself does. Dropped half-way, the device may owe an answer.
-    pub(super) async fn ask(&mut self, request: &Request, unanswered: &mut Option<Unanswered>) -> io::Result<Outcome> {
-        let owed = *unanswered;
-        *unanswered = Some(Unanswered { request: *request, since: Instant::now() });
+    pub(super) async fn ask(&mut self, request: &Request, owed: &mut Owed) -> io::Result<Outcome> {
+        owed.add(request);
         let deadline = self.send(request).await?;
-        let first = self.listen(request, deadline).await?;
-        if matches!(first, Outcome::Silence | Outcome::Garbage { .. }) {
-            return Ok(first);
+        let mut outcome = self.listen(request, deadline).await?;
+        if !outcome.is_answer() {
+            return Ok(outcome);
         }
-        match owed {
-            Some(owed) if owed.may_be(&first, request) => {
-                let second = self.listen(request, deadline).await?;
-                if matches!(second, Outcome::Data { .. } | Outcome::Exception { .. }) {
-                    *unanswered = None;
-                    return Ok(second);
-                }
-                // Whichever of the two the first one answered: what comes now answers this request.
-                let deadline = self.send(request).await?;
-                self.listen(request, deadline).await
-            }
-            // A repetition of what is owed: a second copy of the answer may still come.
-            Some(owed) if owed.request == *request && owed.since.elapsed() < LATE => Ok(first),
-            _ => {
-                *unanswered = None;
-                Ok(first)
-            }
+        let doubts = owed.doubts(&outcome, request);
+        if doubts == 0 {
+            owed.settle(request);
+            return Ok(outcome);
         }
+        for _ in 1..doubts {
+            let next = self.listen(request, deadline).await?;
+            if !next.is_answer() {
+                return self.ask_out_of_doubt(request, owed, outcome).await;
+            }
+            outcome = next;
+        }
+        owed.0.clear();
+        Ok(outcome)
+    }
+
+    /// Asks for something that nothing owed can be taken for, and then again.
+    async fn ask_out_of_doubt(&mut self, request: &Request, owed: &mut Owed, doubtful: Outcome) -> io::Result<Outcome> {
+        let probe = owed.unlike(request);
+        owed.add(&probe);
+        let deadline = self.send(&probe).await?;
+        if !self.listen(&probe, deadline).await?.is_answer() {
+            return Ok(doubtful.doubted());
+        }
+        owed.0.clear();
+        owed.add(request);
+        let deadline = self.send(request).await?;
+        let outcome = self.listen(request, deadline).await?;
+        if outcome.is_answer() {
+            owed.0.clear();
+        }
+        Ok(outcome)
     }
 
     /// Reads, and throws away, whatever comes until `until`. Fails when the line hangs up. Safe to drop.

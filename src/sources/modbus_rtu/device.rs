@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::bus::{Bus, Outcome, Unanswered};
+use super::bus::{Bus, Outcome, Owed};
 use super::plan::Block;
 use crate::decode::modbus::{Absent, Exception};
 use crate::model::backoff::Backoff;
@@ -34,7 +34,7 @@ pub(super) struct Device {
     every: Duration,
     fields: Vec<FieldName>,
     blocks: Vec<Block>,
-    owes: Option<Unanswered>,
+    owes: Owed,
     failures: u32,
     pause: Backoff,
     trouble: Option<String>,
@@ -73,7 +73,7 @@ impl Device {
             every,
             fields,
             blocks,
-            owes: None,
+            owes: Owed::default(),
             failures: 0,
             pause,
             trouble: None,
@@ -85,7 +85,7 @@ impl Device {
     /// The port was opened (again): whatever was wrong may be over.
     pub(super) fn start_anew(&mut self, now: Instant) {
         self.due = now;
-        self.owes = None;
+        self.owes = Owed::default();
         self.failures = 0;
         self.pause.reset();
     }

@@ -231,6 +231,54 @@ async fn an_answer_to_a_repeated_request_may_come_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_lost_frame_costs_its_timeouts_and_no_more() {
+    let master = master(settings(&[1], 9, 1));
+    let (readings, _, _, asked) = run(master, 9, |number, request| match number {
+        0 => vec![],
+        _ => vec![(10, answer(request))],
+    })
+    .await;
+    assert_eq!(readings.len(), 5, "polls at 0, 2, 4, 6 and 8 seconds");
+    assert!(readings.iter().all(|reading| reading.fields.len() == 9));
+    assert_eq!(asked.len(), 5 * 9 + 3, "a repetition, a request of another shape, and one more repetition");
+    assert!(asked.contains(&Request { unit: 1, table: Table::Input, address: 10, count: 2 }.encode().to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_slower_than_the_timeout_never_gives_a_wrong_value() {
+    // Answers come in order, each 100 to 700 ms after the one before; three requests wait, more are lost.
+    let mut random = fastrand::Rng::with_seed(5);
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let (mut requests, mut replies) = tokio::io::split(theirs);
+    let (queue, mut queued) = tokio::sync::mpsc::channel::<Vec<u8>>(3);
+    let hear = async move {
+        let mut request = [0; 8];
+        while requests.read_exact(&mut request).await.is_ok() {
+            let _ = queue.try_send(answer(&request));
+        }
+    };
+    let speak = async move {
+        while let Some(bytes) = queued.recv().await {
+            tokio::time::sleep(Duration::from_millis(random.u64(100..700))).await;
+            replies.write_all(&bytes).await.unwrap();
+        }
+    };
+    let (intake, mut deliveries) = intake();
+    let mut master = master(settings(&[1], 6, 1));
+    tokio::select! {
+        end = master.serve(ours, "pipe", &intake) => panic!("{end:?}"),
+        ((), ()) = async { tokio::join!(hear, speak) } => panic!("the device went away"),
+        () = tokio::time::sleep(Duration::from_secs(3600)) => {}
+    }
+    let (readings, _) = drain(&mut deliveries);
+    let all: Vec<_> = readings.iter().flat_map(values).collect();
+    let wrong: Vec<_> =
+        all.iter().filter(|(name, value)| shows(name, name[1..].parse().unwrap()).1 != *value).collect();
+    assert!(wrong.is_empty(), "{} of {}: {wrong:?}", wrong.len(), all.len());
+    assert!(!all.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_device_does_not_slow_the_others() {
     let master = master(settings(&[1, 2, 3], 1, 1));
     let (readings, letters, condition, asked) = run(master, 600, |_, request| match request[0] {
