@@ -242,12 +242,21 @@ impl Source for Simulated {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::clock::Clock;
+    use crate::model::{Admission, SourceName, Timestamp};
+    use crate::stats::Stats;
 
     fn simulated(seed: u64) -> Simulated {
         let sensors = ["a", "b"].map(|name| SensorName::new(name).unwrap()).to_vec();
         let fields = default_fields().into_iter().map(|(n, f)| (FieldName::new(&n).unwrap(), f)).collect();
         Simulated::new(sensors, Duration::from_secs(1), seed, fields)
+    }
+
+    fn read(table: serde_json::Value) -> Config {
+        super::super::read(serde_json::from_value::<config::Value>(table).unwrap()).unwrap()
     }
 
     #[test]
@@ -258,5 +267,54 @@ mod tests {
         };
         assert_eq!(values(7), values(7));
         assert_ne!(values(7), values(8));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_sensor_is_shown_at_every_tick() {
+        let fields = json!({ "n": { "wave": "counter", "step": 2 }, "on": { "wave": "bool", "period": "2s" } });
+        let mut source =
+            Box::new(read(json!({ "sensors": 2, "prefix": "s", "every": "1s", "fields": fields }))).build();
+        let name = SourceName::new("sim").unwrap();
+        let (inlet, mut deliveries) = crate::store::inlet();
+        let intake = Intake {
+            clock: Clock::virtual_from(Timestamp::EPOCH),
+            stats: Stats::default().source(&name, "simulated"),
+            admission: Admission { max_future: Duration::ZERO },
+            name,
+            inlet,
+        };
+        assert!(tokio::time::timeout(Duration::from_millis(2500), source.run(&intake)).await.is_err());
+        let mut told = Vec::new();
+        while let Some((delivery, _)) = deliveries.try_next() {
+            for reading in delivery.readings {
+                let value = |i: usize| format!("{:?}", reading.fields[i].1);
+                told.push(format!("{} {} {} {}", reading.sensor, reading.at.as_millis(), value(0), value(1)));
+            }
+        }
+        assert_eq!(
+            told,
+            [
+                "s1 0 I64(0) Bool(true)",
+                "s2 0 I64(0) Bool(false)",
+                "s1 1000 I64(2) Bool(false)",
+                "s2 1000 I64(2) Bool(true)",
+                "s1 2000 I64(4) Bool(true)",
+                "s2 2000 I64(4) Bool(false)",
+            ]
+        );
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let check = |table: serde_json::Value, path: &str, words: &str| {
+            let found = read(table).contradictions();
+            assert!(found.iter().any(|(p, w)| p == path && w.contains(words)), "{path}: {words}: {found:?}");
+        };
+        assert_eq!(read(json!({})).contradictions(), []);
+        check(json!({ "sensors": 0 }), "sensors", "not between 1");
+        check(json!({ "sensors": ["a", "a"] }), "sensors", "twice");
+        check(json!({ "every": "0s" }), "every", "1ms");
+        check(json!({ "fields": {} }), "fields", "1 to 256");
+        check(json!({ "fields": { "a": { "wave": "sine", "period": "0s" } } }), "fields.a", "not zero");
     }
 }

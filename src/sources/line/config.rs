@@ -1,6 +1,7 @@
 //! `type = "line"` of the site file, and what it means once it is checked.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use regex::Regex;
 use serde::Deserialize;
@@ -35,6 +36,9 @@ pub(super) struct Config {
     encoding: Encoding,
     #[serde(default)]
     drop_first: bool,
+    /// How long nothing may come before the source is told to be out of order; for ever if absent.
+    #[serde(default, with = "humantime_serde")]
+    silent_after: Option<Duration>,
     decode: Decode,
     sensor: Option<String>,
     sensor_field: Option<String>,
@@ -158,6 +162,9 @@ impl Config {
         if !(1..=MAX_LINE).contains(&self.max_line) {
             wrong.push(("max_line".into(), format!("{} is not between 1 and {MAX_LINE} bytes", self.max_line)));
         }
+        if self.silent_after.is_some_and(|patience| patience < Duration::from_secs(1)) {
+            wrong.push(("silent_after".into(), "must be at least 1s".into()));
+        }
         self.stray_keys(&mut wrong);
         let sensor = self.sensor.as_deref().map(SensorName::new).transpose().map_err(|e| e.to_string());
         let sensor = sensor.unwrap_or_else(|words| {
@@ -186,8 +193,9 @@ impl Config {
             decimal,
         };
         let (place, letters) = (self.port.clone(), Letters::default());
-        let reader = Reader { rules, sensor, drop_first: self.drop_first, place, letters, last: None };
-        Ok(Line { keeper: Keeper::new(port), splitter: Splitter::new(&self.delimiter, self.max_line), reader })
+        let reader = Reader { rules, sensor, drop_first: self.drop_first, place, letters, refusals: 0, last: None };
+        let splitter = Splitter::new(&self.delimiter, self.max_line);
+        Ok(Line { keeper: Keeper::new(port), splitter, reader, silent_after: self.silent_after })
     }
 
     /// Keys that have no meaning for this `decode`.

@@ -21,6 +21,8 @@ use crate::decode::line::{Piece, Rules, Splitter};
 use crate::model::{Reading, SensorName, Timestamp};
 use crate::store::{Closed, Delivery};
 
+/// Refused lines in a row after which the source is told to be out of order.
+const REFUSALS_UNTIL_DOWN: u32 = 10;
 /// Bytes read at once.
 const CHUNK: usize = 4096;
 /// How far equal lines in one burst may be put after each other.
@@ -38,6 +40,8 @@ struct Line {
     keeper: Keeper,
     splitter: Splitter,
     reader: Reader,
+    /// How long nothing may come before that is told.
+    silent_after: Option<Duration>,
 }
 
 /// Lines into readings.
@@ -48,6 +52,8 @@ struct Reader {
     drop_first: bool,
     place: String,
     letters: Letters,
+    /// Lines refused since the last good one.
+    refusals: u32,
     /// The reading before, so that an equal one in the same millisecond is not taken for its repetition.
     last: Option<Reading>,
 }
@@ -66,7 +72,7 @@ impl Source for Line {
         Box::pin(async move {
             loop {
                 let stream = self.keeper.open(intake).await;
-                intake.stats.condition.up(intake.clock.now(), format!("reads {}", self.keeper.describe()));
+                self.tell_up(intake);
                 // The stream is dropped, and so closed, before anything else happens.
                 match self.serve(stream, intake).await {
                     End::Line(error) => self.keeper.lost(intake, &error),
@@ -83,7 +89,7 @@ impl Line {
         self.splitter.restart();
         let mut chunk = vec![0; CHUNK];
         loop {
-            let bytes = match stream.read(&mut chunk).await {
+            let bytes = match self.read(&mut stream, &mut chunk, intake).await {
                 Ok(0) => return End::Line(hung_up()),
                 Ok(count) => &chunk[..count],
                 Err(error) => return End::Line(error),
@@ -96,12 +102,37 @@ impl Line {
             if lines == 0 {
                 continue;
             }
+            if self.reader.refusals < REFUSALS_UNTIL_DOWN {
+                self.tell_up(intake);
+            }
             // `deliver` counts one message.
             intake.stats.messages.inc_by(lines - 1);
             if let Err(closed) = intake.deliver(delivery).await {
                 return End::Store(closed);
             }
         }
+    }
+
+    /// Reads once, however long that takes; a long silence is told.
+    async fn read<S>(&self, stream: &mut S, chunk: &mut [u8], intake: &Intake) -> io::Result<usize>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let Some(patience) = self.silent_after else { return stream.read(chunk).await };
+        loop {
+            match tokio::time::timeout(patience, stream.read(chunk)).await {
+                Ok(read) => return read,
+                Err(_) => {
+                    let (port, patience) = (&self.keeper.port.path, humantime::format_duration(patience));
+                    let words = format!("nothing came from {port} for {patience} (is the device on and connected?)");
+                    intake.stats.condition.down(intake.clock.now(), words);
+                }
+            }
+        }
+    }
+
+    fn tell_up(&self, intake: &Intake) {
+        intake.stats.condition.up(intake.clock.now(), format!("reads {}", self.keeper.describe()));
     }
 }
 
@@ -124,6 +155,9 @@ impl Reader {
             Ok(Some(read)) => {
                 if !read.refused.is_empty() {
                     self.refuse(&read.refused.join("; "), bytes, now, intake, delivery);
+                }
+                if read.reading.is_some() || read.refused.is_empty() {
+                    self.refusals = 0;
                 }
                 let has_own_time = read.has_own_time;
                 let distinct = |reading| if has_own_time { reading } else { self.distinct(reading) };
@@ -174,6 +208,11 @@ impl Reader {
     }
 
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals >= REFUSALS_UNTIL_DOWN {
+            let words = format!("the last {} lines could not be read: {words}", self.refusals);
+            intake.stats.condition.down(now, format!("{words} (are baud, format and decode those of the device?)"));
+        }
         if self.letters.may_write(Instant::now()) {
             delivery.dead_letters.push(intake.letter(now, &self.place, words, bytes));
         } else {

@@ -18,17 +18,18 @@ fn line(settings: serde_json::Value) -> Line {
     crate::sources::read::<Config>(table).unwrap().checked().unwrap()
 }
 
+fn intake() -> (Intake, crate::store::Deliveries) {
+    let name = SourceName::new("text").unwrap();
+    let (inlet, deliveries) = crate::store::inlet();
+    let clock = Clock::virtual_from(Timestamp::from_millis(1_772_366_400_000).unwrap());
+    let stats = Stats::default().source(&name, "line");
+    let admission = Admission { max_future: Duration::from_secs(600) };
+    (Intake { clock, stats, admission, name, inlet }, deliveries)
+}
+
 /// What comes of a stream that arrives in these pieces and then hangs up.
 async fn read(mut line: Line, pieces: &[&[u8]]) -> (Vec<Reading>, Vec<DeadLetter>, Intake) {
-    let name = SourceName::new("text").unwrap();
-    let (inlet, mut deliveries) = crate::store::inlet();
-    let intake = Intake {
-        clock: Clock::virtual_from(Timestamp::from_millis(1_772_366_400_000).unwrap()),
-        stats: Stats::default().source(&name, "line"),
-        admission: Admission { max_future: Duration::from_secs(600) },
-        name,
-        inlet,
-    };
+    let (intake, mut deliveries) = intake();
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     let feed = async move {
         for piece in pieces {
@@ -85,6 +86,24 @@ async fn what_cannot_be_read_is_kept_and_stops_nothing() {
     check(one_number(), &[b"1\n", garbage, b"2\n"], &[1.0, 2.0], &["not UTF-8 from byte 0", "not a number"]).await;
     let endless = vec![b'x'; 5000];
     check(one_number(), &[b"1\n", &endless, &endless, b"\n2\n"], &[1.0, 2.0], &["longer than max_line"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_that_all_fail_and_long_silences_are_told() {
+    let (_, _, intake) = read(line(one_number()), &[b"1\n", &b"?\n".repeat(10)]).await;
+    let state = intake.stats.condition.get();
+    assert!(state.up == Some(false) && state.detail.contains("the last 10 lines could not be read"), "{state:?}");
+    let (_, _, intake) = read(line(one_number()), &[b"1\n", &b"?\n".repeat(10), b"2\n"]).await;
+    assert_eq!(intake.stats.condition.get().up, Some(true));
+
+    let mut settings = one_number();
+    settings["silent_after"] = json!("1s");
+    let (ours, _theirs) = tokio::io::duplex(64);
+    let intake = super::tests::intake().0;
+    let mut line = line(settings);
+    let _ = tokio::time::timeout(Duration::from_millis(2500), line.serve(ours, &intake)).await;
+    let state = intake.stats.condition.get();
+    assert!(state.detail.contains("nothing came from p for 1s") && state.failures == 2, "{state:?}");
 }
 
 #[tokio::test(start_paused = true)]

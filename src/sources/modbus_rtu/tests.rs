@@ -246,8 +246,14 @@ async fn one_lost_frame_costs_its_timeouts_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_device_slower_than_the_timeout_never_gives_a_wrong_value() {
-    // Answers come in order, each 100 to 700 ms after the one before; three requests wait, more are lost.
-    let mut random = fastrand::Rng::with_seed(5);
+    for seed in 0..8 {
+        slow_device(seed).await;
+    }
+}
+
+/// Answers come in order, each 100 to 700 ms after the one before; three requests wait, more are lost.
+async fn slow_device(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
     let (ours, theirs) = tokio::io::duplex(4096);
     let (mut requests, mut replies) = tokio::io::split(theirs);
     let (queue, mut queued) = tokio::sync::mpsc::channel::<Vec<u8>>(3);

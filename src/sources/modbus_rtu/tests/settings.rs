@@ -30,6 +30,31 @@ fn a_plain_table_is_taken() {
 }
 
 #[test]
+fn the_site_file_of_the_manual_is_taken() {
+    let text = r#"
+        port = "/dev/serial/by-id/usb-FTDI-0001"
+        baud = 9600
+        format = "8E1"
+        [[devices]]
+        sensor = "boiler-meter"
+        unit_id = 1
+        poll = "5s"
+        registers = [
+            { field = "voltage", table = "input", address = 0, type = "f32", order = "ABCD", unit = "V" },
+            { field = "Power_L1", table = "holding", address = 0x10, type = "i32", order = "CDAB", invalid = 0x80000000 },
+            { field = "state", table = "coil", address = 3 },
+        ]
+    "#;
+    let file = ::config::File::from_str(text, ::config::FileFormat::Toml);
+    let table =
+        ::config::Config::builder().add_source(file).build().unwrap().try_deserialize::<::config::Value>().unwrap();
+    let config: Config = crate::sources::read(table).unwrap();
+    assert_eq!(config.contradictions(), []);
+    let unit = ("boiler-meter".to_owned(), "voltage".to_owned(), "V".to_owned());
+    assert_eq!(config.claims().units, [unit]);
+}
+
+#[test]
 fn contradictions_of_a_register_are_named() {
     let base = |more: serde_json::Value| {
         let mut register = json!({ "field": "a", "table": "input", "address": 0 });
