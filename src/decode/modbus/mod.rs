@@ -49,6 +49,16 @@ impl Table {
         }
     }
 
+    /// The other table of the same kind of entries.
+    pub const fn sibling(self) -> Self {
+        match self {
+            Self::Coil => Self::Discrete,
+            Self::Discrete => Self::Coil,
+            Self::Holding => Self::Input,
+            Self::Input => Self::Holding,
+        }
+    }
+
     /// Whether its entries are single bits.
     pub const fn is_bits(self) -> bool {
         matches!(self, Self::Coil | Self::Discrete)
@@ -92,14 +102,6 @@ impl Request {
     /// How long the reply's frame is.
     pub const fn reply_bytes(&self) -> usize {
         3 + self.data_bytes() + 2
-    }
-
-    /// Whether a reply to `other` could be taken for a reply to this although other entries were asked for.
-    pub fn is_confusable_with(&self, other: &Self) -> bool {
-        self.unit == other.unit
-            && self.table == other.table
-            && self.data_bytes() == other.data_bytes()
-            && self.address != other.address
     }
 }
 

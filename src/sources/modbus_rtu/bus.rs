@@ -4,6 +4,7 @@
 //! that got no answer in time, a reply to a later one of the same shape is doubtful. [`Bus::ask`] then waits whether a
 //! second one follows: if so, the first was late. If not, it asks for something of another shape, whose reply proves
 //! that nothing older will come, and then asks again. A lost frame costs one timeout that way, and never a wrong value.
+//! A device that does not answer that either is left alone until whatever it owes is too old to come.
 
 use std::io;
 use std::time::Duration;
@@ -94,25 +95,33 @@ impl Outcome {
 
 /// Requests that were sent to one device, that it has not answered and perhaps still will; the oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Owed(Vec<(Request, Instant)>);
+pub(super) struct Owed {
+    sent: Vec<(Request, Instant)>,
+    is_hopeless: bool,
+}
 
 impl Owed {
+    /// How long the device must be left alone before its answers can be told apart again, if they cannot now.
+    pub(super) fn rest(&mut self) -> Option<Duration> {
+        std::mem::take(&mut self.is_hopeless).then_some(LATE)
+    }
+
     /// `request` is being sent.
     fn add(&mut self, request: &Request) {
-        self.0.retain(|(_, since)| since.elapsed() < LATE);
-        if self.0.len() == MAX_OWED {
-            self.0.remove(0);
+        self.sent.retain(|(_, since)| since.elapsed() < LATE);
+        if self.sent.len() == MAX_OWED {
+            self.sent.remove(0);
         }
-        self.0.push((*request, Instant::now()));
+        self.sent.push((*request, Instant::now()));
     }
 
     /// `request` was answered, undoubtedly. If it was sent more than once, the answer may be that to the first time.
     fn settle(&mut self, request: &Request) {
-        let first = self.0.iter().position(|(owed, _)| owed == request);
-        let last = self.0.iter().rposition(|(owed, _)| owed == request);
+        let first = self.sent.iter().position(|(owed, _)| owed == request);
+        let last = self.sent.iter().rposition(|(owed, _)| owed == request);
         match (first, last) {
-            (Some(first), Some(last)) if first < last => self.0.drain(..=first),
-            _ => self.0.drain(..),
+            (Some(first), Some(last)) if first < last => self.sent.drain(..=first),
+            _ => self.sent.drain(..),
         };
     }
 
@@ -122,7 +131,7 @@ impl Owed {
             Outcome::Data { data, .. } => owed.table == request.table && owed.data_bytes() == data.len(),
             _ => owed.table == request.table,
         };
-        let like = || self.0.iter().map(|(owed, _)| owed).filter(|owed| fits(owed));
+        let like = || self.sent.iter().map(|(owed, _)| owed).filter(|owed| fits(owed));
         if like().all(|owed| owed == request) { 0 } else { like().count() }
     }
 
@@ -133,7 +142,7 @@ impl Owed {
         let fewer = (1..=MAX_OWED as u16 + 1).filter_map(|n| request.count.checked_sub(n * step));
         let more = (1..=MAX_OWED as u16 + 1).map(|n| request.count + n * step);
         let counts = fewer.chain(more).filter(|count| (1..=request.table.most()).contains(count));
-        let free = |probe: &Request| self.0.iter().all(|(owed, _)| owed.data_bytes() != probe.data_bytes());
+        let free = |probe: &Request| self.sent.iter().all(|(owed, _)| owed.data_bytes() != probe.data_bytes());
         counts.map(|count| Request { count, ..*request }).find(free).unwrap_or(*request)
     }
 }
@@ -161,32 +170,55 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
             return Ok(outcome);
         }
         for _ in 1..doubts {
-            let next = self.listen(request, deadline).await?;
+            // Some devices send an answer twice; that is one answer.
+            let mut next = self.listen(request, deadline).await?;
+            while next == outcome {
+                next = self.listen(request, deadline).await?;
+            }
             if !next.is_answer() {
                 return self.ask_out_of_doubt(request, owed, outcome).await;
             }
             outcome = next;
         }
-        owed.0.clear();
+        owed.sent.clear();
         Ok(outcome)
     }
 
-    /// Asks for something that nothing owed can be taken for, and then again.
+    /// Makes sure that nothing older is on its way, and asks again.
     async fn ask_out_of_doubt(&mut self, request: &Request, owed: &mut Owed, doubtful: Outcome) -> io::Result<Outcome> {
-        let probe = owed.unlike(request);
-        owed.add(&probe);
-        let deadline = self.send(&probe).await?;
-        if !self.listen(&probe, deadline).await?.is_answer() {
+        if !self.is_all_answered(request, owed).await? {
+            owed.is_hopeless = true;
             return Ok(doubtful.doubted());
         }
-        owed.0.clear();
+        owed.sent.clear();
         owed.add(request);
         let deadline = self.send(request).await?;
         let outcome = self.listen(request, deadline).await?;
         if outcome.is_answer() {
-            owed.0.clear();
+            owed.sent.clear();
         }
         Ok(outcome)
+    }
+
+    /// Asks for something that no owed answer can be taken for. Its answer comes after all others.
+    async fn is_all_answered(&mut self, request: &Request, owed: &mut Owed) -> io::Result<bool> {
+        for probe in [owed.unlike(request), Request { table: request.table.sibling(), count: 1, ..*request }] {
+            // A refusal does not tell how much was asked for, only of which table.
+            let refusal_is_clear = owed.sent.iter().all(|(sent, _)| sent.table != probe.table);
+            let is_clear =
+                refusal_is_clear || owed.sent.iter().all(|(sent, _)| sent.data_bytes() != probe.data_bytes());
+            owed.add(&probe);
+            let deadline = self.send(&probe).await?;
+            loop {
+                match self.listen(&probe, deadline).await? {
+                    Outcome::Data { .. } if is_clear => return Ok(true),
+                    Outcome::Exception { .. } if refusal_is_clear => return Ok(true),
+                    Outcome::Data { .. } | Outcome::Exception { .. } => {}
+                    Outcome::Garbage { .. } | Outcome::Silence => break,
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Reads, and throws away, whatever comes until `until`. Fails when the line hangs up. Safe to drop.

@@ -21,7 +21,7 @@ const FAILURES_UNTIL_DEAD: u32 = 3;
 const DEAD_PAUSE_MAX: Duration = Duration::from_secs(300);
 /// Shortest pause, in timeouts: a dead device takes at most a tenth of the line's time.
 const DEAD_PAUSE_TIMEOUTS: u32 = 10;
-/// Requests of one poll that may run into the timeout before the rest is given up.
+/// Requests that may run into the timeout, in a poll without any answer, before the rest is given up.
 const SILENCES_PER_POLL: u32 = 2;
 
 /// A device on the line.
@@ -38,6 +38,8 @@ pub(super) struct Device {
     failures: u32,
     pause: Backoff,
     trouble: Option<String>,
+    /// Where a poll begins: at a request that was answered, if there is one.
+    start: usize,
     /// Which fields were refused at the last poll: only the first of a row of refusals is kept as a dead letter.
     refused: Vec<bool>,
     letters: Letters,
@@ -50,8 +52,12 @@ struct Poll {
     delivery: Delivery,
     /// Refused fields that are only counted.
     uncounted: u64,
-    answered: bool,
+    /// The first request that was answered, and the first that was not.
+    answered: Option<usize>,
+    silent: Option<usize>,
     trouble: Option<String>,
+    /// How long the device must be left alone.
+    rest: Option<Duration>,
 }
 
 impl Device {
@@ -77,6 +83,7 @@ impl Device {
             failures: 0,
             pause,
             trouble: None,
+            start: 0,
             refused,
             letters: Letters::default(),
         }
@@ -113,18 +120,34 @@ impl Device {
             values: vec![None; self.fields.len()],
             delivery: Delivery::default(),
             uncounted: 0,
-            answered: false,
+            answered: None,
+            silent: None,
             trouble: None,
+            rest: None,
         };
         let mut silences = 0;
-        for i in 0..self.blocks.len() {
-            let tries = if suspect && !poll.answered { 1 } else { 1 + retries };
+        let count = self.blocks.len();
+        for i in (self.start..self.start + count).map(|i| i % count) {
+            let tries = if suspect && poll.answered.is_none() { 1 } else { 1 + retries };
             let outcome = self.ask(bus, i, tries).await?;
             silences += u32::from(outcome == Outcome::Silence);
             self.take(i, outcome, &mut poll, intake);
-            if silences >= SILENCES_PER_POLL || suspect && !poll.answered {
+            poll.rest = self.owes.rest();
+            if poll.rest.is_some() {
                 break;
             }
+            if poll.answered.is_none() && (suspect || silences >= SILENCES_PER_POLL) {
+                // There are devices that are silent about some registers only: begin with others the next time.
+                self.start = (i + 1) % count;
+                break;
+            }
+        }
+        self.start = poll.answered.unwrap_or(self.start);
+        if let (None, Some(silent)) = (&poll.trouble, poll.silent) {
+            poll.trouble = Some(match poll.answered {
+                None => "no answer".to_owned(),
+                Some(_) => format!("no answer, asked for {}", self.asked(silent)),
+            });
         }
         intake.stats.refused.inc_by(poll.uncounted);
         let at = poll.at.unwrap_or_else(|| intake.clock.now());
@@ -133,7 +156,10 @@ impl Device {
         if let Ok(reading) = Reading::new(self.sensor.clone(), at, fields) {
             poll.delivery.readings.push(reading);
         }
-        self.settle(poll.answered, poll.trouble);
+        self.settle(poll.answered.is_some(), poll.trouble);
+        if let Some(rest) = poll.rest {
+            self.due = self.due.max(Instant::now() + rest);
+        }
         Ok(poll.delivery)
     }
 
@@ -165,12 +191,12 @@ impl Device {
         let now = intake.clock.now();
         match outcome {
             Outcome::Data { data, frame } => {
-                poll.answered = true;
+                poll.answered.get_or_insert(block);
                 poll.at.get_or_insert(now);
                 self.take_values(block, &data, &frame, poll, intake);
             }
             Outcome::Exception { code, frame } => {
-                poll.answered = true;
+                poll.answered.get_or_insert(block);
                 let words = format!("device answered {code}, asked for {}", self.asked(block));
                 self.refuse_block(block, words, &frame, poll, intake);
             }
@@ -185,7 +211,7 @@ impl Device {
                 poll.trouble.get_or_insert(words);
             }
             Outcome::Silence => {
-                poll.trouble.get_or_insert_with(|| "no answer".to_owned());
+                poll.silent.get_or_insert(block);
             }
         }
     }
