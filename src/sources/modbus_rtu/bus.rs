@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
+use super::owed::Owed;
 use crate::decode::modbus::{Exception, Found, MAX_FRAME_BYTES, Request, explain, find};
 use crate::sources::serial::hung_up;
 
@@ -19,10 +20,6 @@ use crate::sources::serial::hung_up;
 const CHUNK: usize = 256;
 /// Most bytes listened to for one answer: far above what 4 Mbaud bring in a second of noise.
 const MAX_NOISE: usize = 1 << 20;
-/// How long an answer may be late and still be expected. Devices that are slower than this exist nowhere.
-const LATE: Duration = Duration::from_secs(10);
-/// Most unanswered requests of one device that are remembered: more than a device's input buffer holds.
-const MAX_OWED: usize = 16;
 
 /// How requests are spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,60 +87,6 @@ impl Outcome {
             }
             other => other,
         }
-    }
-}
-
-/// Requests that were sent to one device, that it has not answered and perhaps still will; the oldest first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Owed {
-    sent: Vec<(Request, Instant)>,
-    is_hopeless: bool,
-}
-
-impl Owed {
-    /// How long the device must be left alone before its answers can be told apart again, if they cannot now.
-    pub(super) fn rest(&mut self) -> Option<Duration> {
-        std::mem::take(&mut self.is_hopeless).then_some(LATE)
-    }
-
-    /// `request` is being sent.
-    fn add(&mut self, request: &Request) {
-        self.sent.retain(|(_, since)| since.elapsed() < LATE);
-        if self.sent.len() == MAX_OWED {
-            self.sent.remove(0);
-        }
-        self.sent.push((*request, Instant::now()));
-    }
-
-    /// `request` was answered, undoubtedly. If it was sent more than once, the answer may be that to the first time.
-    fn settle(&mut self, request: &Request) {
-        let first = self.sent.iter().position(|(owed, _)| owed == request);
-        let last = self.sent.iter().rposition(|(owed, _)| owed == request);
-        match (first, last) {
-            (Some(first), Some(last)) if first < last => self.sent.drain(..=first),
-            _ => self.sent.drain(..),
-        };
-    }
-
-    /// How many owed answers could look like what came on `request`; 0 if all that could are answers to it.
-    fn doubts(&self, outcome: &Outcome, request: &Request) -> usize {
-        let fits = |owed: &Request| match outcome {
-            Outcome::Data { data, .. } => owed.table == request.table && owed.data_bytes() == data.len(),
-            _ => owed.table == request.table,
-        };
-        let like = || self.sent.iter().map(|(owed, _)| owed).filter(|owed| fits(owed));
-        if like().all(|owed| owed == request) { 0 } else { like().count() }
-    }
-
-    /// A request about what `request` is about, whose reply has a length that nothing owed has. Fewer entries where
-    /// that is possible: they certainly exist.
-    fn unlike(&self, request: &Request) -> Request {
-        let step = if request.table.is_bits() { 8 } else { 1 };
-        let fewer = (1..=MAX_OWED as u16 + 1).filter_map(|n| request.count.checked_sub(n * step));
-        let more = (1..=MAX_OWED as u16 + 1).map(|n| request.count + n * step);
-        let counts = fewer.chain(more).filter(|count| (1..=request.table.most()).contains(count));
-        let free = |probe: &Request| self.sent.iter().all(|(owed, _)| owed.data_bytes() != probe.data_bytes());
-        counts.map(|count| Request { count, ..*request }).find(free).unwrap_or(*request)
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::bus::{Bus, Outcome, Owed};
+use super::bus::{Bus, Outcome};
+use super::owed::Owed;
 use super::plan::Block;
 use crate::decode::modbus::{Absent, Exception};
 use crate::model::backoff::Backoff;

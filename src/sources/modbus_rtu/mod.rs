@@ -6,6 +6,7 @@
 mod bus;
 mod config;
 mod device;
+mod owed;
 mod plan;
 
 use std::future::Future;
