@@ -1,6 +1,8 @@
 //! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.
 
 pub mod json;
+pub mod line;
+pub mod modbus;
 pub mod number;
 pub mod text;
 pub mod times;

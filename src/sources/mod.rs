@@ -3,7 +3,11 @@
 //! Every source runs under [`supervise`]: an error or a panic is reported, counted and followed by a new start after a
 //! pause; one broken sensor never stops another. Sources are dropped, not told to stop, so each await may be the last.
 
+mod line;
+mod modbus_rtu;
 pub mod mqtt;
+mod serial;
+mod simulated;
 pub mod table;
 
 use std::fmt::Debug;
@@ -38,7 +42,7 @@ pub struct Kind {
 }
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[Kind { name: "mqtt", read: read::<mqtt::Config> }];
+pub const KINDS: &[Kind] = &[line::KIND, modbus_rtu::KIND, mqtt::KIND, simulated::KIND];
 
 /// A source's table that cannot be read: where in it, and why (serde's words).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, missing_docs, unreachable_pub)]
 
 mod mqtt;
+mod serial;
 mod settings;
 mod support;
 mod upstream;

@@ -28,7 +28,10 @@ use self::connection::Connection;
 use self::message::Reader;
 use self::route::{Route, Routes};
 use self::topics::{Filter, Template};
-use super::{Claims, Intake, Source, SourceConfig};
+use super::{Claims, Intake, Kind, Source, SourceConfig};
+
+/// The kind's row.
+pub(super) const KIND: Kind = Kind { name: "mqtt", read: super::read::<Config> };
 
 impl SourceConfig for Config {
     fn claims(&self) -> Claims {

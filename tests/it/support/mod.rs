@@ -8,4 +8,5 @@ pub mod mosquitto;
 pub mod mqtt_intake;
 pub mod mqtt_peer;
 pub mod proxy;
+pub mod pty;
 pub mod wire_peer;

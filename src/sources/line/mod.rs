@@ -1,0 +1,239 @@
+//! `line`: delimited text from a serial port, one reading for each line.
+//!
+//! The first line after the port was opened may lack its beginning. It counts only if everything in it can be read
+//! and nothing is left over; otherwise it is dropped silently. A device whose lines look whole even when their beginning
+//! is missing (bare numbers) should have `drop_first = true`.
+
+mod config;
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::Instant;
+
+use self::config::Config;
+use super::serial::{Keeper, Letters, hung_up};
+use super::{Intake, Kind, Source, SourceConfig};
+use crate::decode::line::{Piece, Rules, Splitter};
+use crate::model::{Reading, SensorName, Timestamp};
+use crate::store::{Closed, Delivery};
+
+/// Refused lines in a row after which the source is told to be out of order.
+const REFUSALS_UNTIL_DOWN: u32 = 10;
+/// Bytes read at once.
+const CHUNK: usize = 4096;
+/// How far equal lines in one burst may be put after each other.
+const MAX_DRIFT: Duration = Duration::from_secs(1);
+
+/// The kind's row.
+pub(super) const KIND: Kind = Kind {
+    name: "line",
+    read: super::read::<Config>,
+};
+
+/// A port that lines come from.
+#[derive(Debug)]
+struct Line {
+    keeper: Keeper,
+    splitter: Splitter,
+    reader: Reader,
+    /// How long nothing may come before that is told.
+    silent_after: Option<Duration>,
+}
+
+/// Lines into readings.
+#[derive(Debug)]
+struct Reader {
+    rules: Rules,
+    sensor: Option<SensorName>,
+    drop_first: bool,
+    place: String,
+    letters: Letters,
+    /// Lines refused since the last good one.
+    refusals: u32,
+    /// The reading before, so that an equal one in the same millisecond is not taken for its repetition.
+    last: Option<Reading>,
+}
+
+/// Why reading ended.
+#[derive(Debug)]
+enum End {
+    /// The line failed.
+    Line(io::Error),
+    /// The store has ended.
+    Store(Closed),
+}
+
+impl Source for Line {
+    fn run<'a>(&'a mut self, intake: &'a Intake) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>> {
+        Box::pin(async move {
+            loop {
+                let stream = self.keeper.open(intake).await;
+                self.tell_up(intake);
+                // The stream is dropped, and so closed, before anything else happens.
+                match self.serve(stream, intake).await {
+                    End::Line(error) => self.keeper.lost(intake, &error),
+                    End::Store(closed) => return Err(closed.into()),
+                }
+            }
+        })
+    }
+}
+
+impl Line {
+    /// Reads until the line or the store ends.
+    async fn serve<S: AsyncRead + Unpin>(&mut self, mut stream: S, intake: &Intake) -> End {
+        self.splitter.restart();
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let bytes = match self.read(&mut stream, &mut chunk, intake).await {
+                Ok(0) => return End::Line(hung_up()),
+                Ok(count) => &chunk[..count],
+                Err(error) => return End::Line(error),
+            };
+            let now = intake.clock.now();
+            let mut delivery = Delivery::default();
+            let mut lines = 0;
+            let reader = &mut self.reader;
+            self.splitter.push(bytes, |piece| lines += u64::from(reader.take(piece, now, intake, &mut delivery)));
+            if lines == 0 {
+                continue;
+            }
+            if self.reader.refusals < REFUSALS_UNTIL_DOWN {
+                self.tell_up(intake);
+            }
+            // `deliver` counts one message.
+            intake.stats.messages.inc_by(lines - 1);
+            if let Err(closed) = intake.deliver(delivery).await {
+                return End::Store(closed);
+            }
+        }
+    }
+
+    /// Reads once, however long that takes; a long silence is told.
+    async fn read<S>(&self, stream: &mut S, chunk: &mut [u8], intake: &Intake) -> io::Result<usize>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let Some(patience) = self.silent_after else { return stream.read(chunk).await };
+        loop {
+            match tokio::time::timeout(patience, stream.read(chunk)).await {
+                Ok(read) => return read,
+                Err(_) => {
+                    let (port, patience) = (&self.keeper.port.path, humantime::format_duration(patience));
+                    let words = format!("nothing came from {port} for {patience} (is the device on and connected?)");
+                    intake.stats.condition.down(intake.clock.now(), words);
+                }
+            }
+        }
+    }
+
+    fn tell_up(&self, intake: &Intake) {
+        intake.stats.condition.up(intake.clock.now(), format!("reads {}", self.keeper.describe()));
+    }
+}
+
+impl Reader {
+    /// Takes one line; whether it said anything.
+    fn take(&mut self, piece: Piece<'_>, now: Timestamp, intake: &Intake, delivery: &mut Delivery) -> bool {
+        let (bytes, is_first, result) = match piece {
+            Piece::Line { is_first: true, .. } | Piece::TooLong { is_first: true, .. } if self.drop_first => {
+                return false;
+            }
+            Piece::TooLong { head, is_first } => {
+                (head, is_first, Err("line is longer than max_line; only its beginning is kept".to_owned()))
+            }
+            Piece::Line { bytes, is_first } => (bytes, is_first, self.read(bytes, now, intake)),
+        };
+        match result {
+            Ok(None) => false,
+            Ok(Some(read)) if is_first && !read.is_whole() => false,
+            Err(_) if is_first => false,
+            Ok(Some(read)) => {
+                if !read.refused.is_empty() {
+                    self.refuse(&read.refused.join("; "), bytes, now, intake, delivery);
+                }
+                if read.reading.is_some() || read.refused.is_empty() {
+                    self.refusals = 0;
+                }
+                let has_own_time = read.has_own_time;
+                let distinct = |reading| if has_own_time { reading } else { self.distinct(reading) };
+                delivery.readings.extend(read.reading.map(distinct));
+                true
+            }
+            Err(words) => {
+                self.refuse(&words, bytes, now, intake, delivery);
+                true
+            }
+        }
+    }
+
+    fn read(&self, bytes: &[u8], now: Timestamp, intake: &Intake) -> Result<Option<Read>, String> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| format!("line is not UTF-8 from byte {} on", error.valid_up_to()))?;
+        let Some(decoded) = self.rules.decode(text)? else { return Ok(None) };
+        let sensor = match (decoded.sensor, &self.sensor) {
+            (Some(name), _) => SensorName::new(&name).map_err(|error| error.to_string())?,
+            (None, Some(sensor)) => sensor.clone(),
+            (None, None) => return Err("line names no sensor".to_owned()),
+        };
+        if let Some(at) = decoded.time {
+            intake.admission.check(at, now).map_err(|error| error.to_string())?;
+        }
+        let mut reading = None;
+        if !decoded.fields.is_empty() {
+            let made = Reading::new(sensor, decoded.time.unwrap_or(now), decoded.fields);
+            reading = Some(made.map_err(|error| error.to_string())?);
+        }
+        let (refused, has_remains, has_own_time) = (decoded.refused, decoded.has_remains, decoded.time.is_some());
+        Ok(Some(Read { reading, refused, has_remains, has_own_time }))
+    }
+
+    /// Equal lines in one millisecond are as many readings: the store would take them for one sent twice, so each is put
+    /// a millisecond after the other.
+    fn distinct(&mut self, mut reading: Reading) -> Reading {
+        if let Some(last) = &self.last
+            && last.sensor == reading.sensor
+            && last.fields == reading.fields
+            && last.at >= reading.at
+            && last.at.since(reading.at) < MAX_DRIFT
+        {
+            reading.at = last.at.plus(Duration::from_millis(1));
+        }
+        self.last = Some(reading.clone());
+        reading
+    }
+
+    fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals >= REFUSALS_UNTIL_DOWN {
+            let words = format!("the last {} lines could not be read: {words}", self.refusals);
+            intake.stats.condition.down(now, format!("{words} (are baud, format and decode those of the device?)"));
+        }
+        if self.letters.may_write(Instant::now()) {
+            delivery.dead_letters.push(intake.letter(now, &self.place, words, bytes));
+        } else {
+            intake.stats.refused.inc();
+        }
+    }
+}
+
+/// What a line gave.
+struct Read {
+    reading: Option<Reading>,
+    refused: Vec<String>,
+    has_remains: bool,
+    has_own_time: bool,
+}
+
+impl Read {
+    fn is_whole(&self) -> bool {
+        self.refused.is_empty() && !self.has_remains
+    }
+}
+
+#[cfg(test)]
+mod tests;
