@@ -39,17 +39,17 @@ pub async fn run_with(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let health = Health::new(stats.clone());
-    let subject = web::Subject {
-        site: settings.site.clone(),
-        started: clock.now(),
-        stats: stats.clone(),
-        clock: clock.clone(),
-    };
+    let subject =
+        web::Subject { site: settings.site.clone(), started: clock.now(), stats: stats.clone(), clock: clock.clone() };
     let max_sensors = settings.max_sensors as usize;
     let opened = store::open(&settings.store, settings.policies, max_sensors, clock.clone(), stats.clone());
     let (inlet, outlet, writer) = opened.await.context("cannot start the store")?;
-    let meta = settings.notes.into_iter().map(|(sensor, notes)| (sensor, Meta { units: notes.units, tags: notes.tags }));
-    let upstream = Upstream::new(settings.upstream, settings.site, meta.collect::<HashMap<_, _>>(), clock.clone(), tuning);
+    let meta = settings.notes.into_iter().map(|(sensor, notes)| {
+        let tags = notes.tags.into_iter().map(|(tag, text)| (tag.to_string(), text)).collect();
+        (sensor, Meta { units: notes.units.into_iter().collect(), tags })
+    });
+    let upstream =
+        Upstream::new(settings.upstream, settings.site, meta.collect::<HashMap<_, _>>(), clock.clone(), tuning);
     let end = CancellationToken::new();
     let mut writer = Part::new("store", tokio::spawn(writer.run()));
     let forward = forwarder::run(outlet, upstream, clock.clone(), stats.clone(), end.clone());
@@ -87,7 +87,9 @@ pub async fn run_with(
         forwarder.end().await?;
         writer.end().await
     });
-    let ended = ended.await.unwrap_or_else(|_| Err(anyhow!("the end took longer than {} s; what is on disk stays there", END.as_secs())));
+    let ended = ended
+        .await
+        .unwrap_or_else(|_| Err(anyhow!("the end took longer than {} s; what is on disk stays there", END.as_secs())));
     match early {
         Some(error) => Err(error),
         None => ended,

@@ -29,7 +29,8 @@ pub(super) struct Status {
     format: Format,
 }
 
-const EXAMPLE: &str = "Asks the daemon at [web] listen. If none answers it says so, shows what the store holds, and exits with 1.
+const EXAMPLE: &str =
+    "Asks the daemon at [web] listen. If none answers it says so, shows what the store holds, and exits with 1.
 
 Example:
   tipbucket status
@@ -42,13 +43,15 @@ impl Status {
             Ok(answer) => match self.format {
                 Format::Json => writeln!(out, "{answer}")?,
                 Format::Table => {
-                    let report = serde_json::from_str(&answer).context("the daemon's answer is not what this version writes")?;
+                    let report =
+                        serde_json::from_str(&answer).context("the daemon's answer is not what this version writes")?;
                     print(out, &report)?;
                 }
             },
             Err(why) => {
                 let path = &settings.store.path;
-                let contents = store::contents(path).with_context(|| format!("no daemon answers ({why:#}), and its store cannot be read"))?;
+                let contents = store::contents(path)
+                    .with_context(|| format!("no daemon answers ({why:#}), and its store cannot be read"))?;
                 match self.format {
                     Format::Json => writeln!(out, "{}", offline_json(&contents))?,
                     Format::Table => print_contents(out, &contents)?,
@@ -67,7 +70,8 @@ fn ask(settings: &Settings) -> anyhow::Result<String> {
         bail!("web.enabled is false");
     }
     let address = reachable(settings.web.listen);
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| format!("cannot connect to {address}"))?;
+    let mut stream =
+        TcpStream::connect_timeout(&address, PATIENCE).with_context(|| format!("cannot connect to {address}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // HTTP/1.0: the answer ends with the connection, and is not sent in chunks.
@@ -120,7 +124,11 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
 }
 
 fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<()> {
-    writeln!(out, "store     {} sensors · {} buckets to deliver with {} samples · {} dead letters", contents.sensors, contents.buckets, contents.samples, contents.dead_letters)?;
+    writeln!(
+        out,
+        "store     {} sensors · {} buckets to deliver with {} samples · {} dead letters",
+        contents.sensors, contents.buckets, contents.samples, contents.dead_letters
+    )?;
     if let (Some(first), Some(last)) = (contents.first, contents.last) {
         writeln!(out, "          from {first} to {last}")?;
     }

@@ -38,8 +38,14 @@ pub struct Kind {
     /// The word in the site file.
     pub name: &'static str,
     /// Reads the rest of the source's table.
-    pub read: fn(config::Value) -> Result<Box<dyn SourceConfig>, ReadError>,
+    pub read: ReadTable,
 }
+
+/// Reads a source's table.
+pub type ReadTable = fn(config::Value) -> Result<Box<dyn SourceConfig>, ReadError>;
+
+/// A source's run, boxed so that sources of all kinds are one type.
+pub type Run<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
 
 /// Every kind there is.
 pub const KINDS: &[Kind] = &[line::KIND, modbus_rtu::KIND, mqtt::KIND, simulated::KIND];
@@ -86,7 +92,7 @@ pub struct Claims {
 /// A source at work.
 pub trait Source: Send {
     /// Reads and hands over, until an error ends it (the supervisor starts it again) or it is dropped.
-    fn run<'a>(&'a mut self, intake: &'a Intake) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
+    fn run<'a>(&'a mut self, intake: &'a Intake) -> Run<'a>;
 }
 
 /// What a source is given: the way into the store, the time, its counters.
@@ -155,7 +161,7 @@ pub async fn supervise(mut source: Box<dyn Source>, intake: Intake) {
 }
 
 /// Polls a future and turns a panic into an error that holds its message.
-struct CatchPanic<'a>(AssertUnwindSafe<Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>>);
+struct CatchPanic<'a>(AssertUnwindSafe<Run<'a>>);
 
 impl Future for CatchPanic<'_> {
     type Output = Result<anyhow::Result<()>, String>;

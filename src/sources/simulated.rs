@@ -19,10 +19,7 @@ const MAX_SENSORS: usize = 100_000;
 const READINGS_AT_ONCE: usize = 1000;
 
 /// The kind's row.
-pub(super) const KIND: Kind = Kind {
-    name: "simulated",
-    read: super::read::<Config>,
-};
+pub(super) const KIND: Kind = Kind { name: "simulated", read: super::read::<Config> };
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -256,7 +253,7 @@ mod tests {
     }
 
     fn read(table: serde_json::Value) -> Config {
-        super::super::read(serde_json::from_value::<config::Value>(table).unwrap()).unwrap()
+        super::super::table::read(serde_json::from_value::<config::Value>(table).unwrap()).unwrap()
     }
 
     #[test]

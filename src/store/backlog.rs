@@ -24,6 +24,11 @@ pub struct Parcel {
 pub struct PackedBucket(pub(super) Entry);
 
 impl PackedBucket {
+    /// Packs a bucket that is in no database (one that holds at least one sample).
+    pub fn pack(bucket: &SealedBucket) -> Self {
+        super::segment::pack_one(bucket)
+    }
+
     /// The bucket; an error if its bytes are damaged.
     pub fn unpack(&self) -> Result<SealedBucket, StoreError> {
         self.0.unpack()

@@ -27,11 +27,19 @@ pub struct Contents {
 pub fn contents(path: &Path) -> Result<Contents, StoreError> {
     let db = database::open_reader(path)?;
     let doing = format!("read {}", path.display());
-    let count = |table: &str| db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, u64>(0)).doing(&doing);
+    let count = |table: &str| {
+        db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, u64>(0)).doing(&doing)
+    };
     let sql = "SELECT coalesce(sum(buckets), 0), coalesce(sum(samples), 0), min(first), max(last) FROM segment";
     let segments = db.query_row(sql, [], |row| {
         let time = |i| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(i)?.map(Timestamp::clamped));
-        Ok(Contents { buckets: row.get(0)?, samples: row.get(1)?, first: time(2)?, last: time(3)?, ..Contents::default() })
+        Ok(Contents {
+            buckets: row.get(0)?,
+            samples: row.get(1)?,
+            first: time(2)?,
+            last: time(3)?,
+            ..Contents::default()
+        })
     });
     Ok(Contents { sensors: count("sensor")?, dead_letters: count("dead_letter")?, ..segments.doing(&doing)? })
 }

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn frames_survive_and_a_flipped_bit_is_seen() {
-        for payload in [vec![], vec![7; 10], vec![7; 5000], (0..5000u32).map(|i| (i * i >> 3) as u8).collect()] {
+        for payload in [vec![], vec![7; 10], vec![7; 5000], (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect()] {
             let mut frame = seal(&payload);
             assert_eq!(&*open(&frame).unwrap(), &payload);
             for place in [0, 4, frame.len() - 1] {

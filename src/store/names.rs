@@ -58,6 +58,11 @@ impl Names {
         Ok(names)
     }
 
+    /// An empty dictionary.
+    pub(super) fn with_room_for(max_sensors: usize) -> Self {
+        Self { max_sensors, ..Self::default() }
+    }
+
     /// The number of a sensor; a new one unless the site has as many as it may.
     pub(super) fn sensor(&mut self, name: &SensorName) -> Option<u32> {
         if let Some(&id) = self.sensors.get(name) {

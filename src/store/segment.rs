@@ -10,13 +10,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::engine::Count;
 use super::error::Doing;
-use super::names::NameReader;
+use super::names::{NameReader, Names};
 use super::record::{put_key, read_key};
 use super::{PackedBucket, Parcel, SegmentId, StoreError, frame};
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{SealReason, SealedBucket, Timestamp};
+use crate::model::{Reading, Sample, SealReason, SealedBucket, Timestamp};
 
 /// Payload bytes at which a segment is complete: about 16 KiB once compressed.
 const TARGET_BYTES: usize = 64 << 10;
@@ -88,8 +88,11 @@ pub(super) fn delete(db: &Connection, id: u64) -> Result<Option<u32>, StoreError
     delete.query_row([id], |row| row.get(0)).optional().doing("delete a segment")
 }
 
+/// A segment as it lies in the database: its number and its frame.
+pub(super) type Raw = (u64, Vec<u8>);
+
 /// The oldest segment after `after`.
-pub(super) fn read_after(db: &Connection, after: u64) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+pub(super) fn read_after(db: &Connection, after: u64) -> Result<Option<Raw>, StoreError> {
     let sql = "SELECT id, data FROM segment WHERE id > ?1 ORDER BY id LIMIT 1";
     let mut select = db.prepare_cached(sql).doing("read the next segment")?;
     select.query_row([after], |row| Ok((row.get(0)?, row.get(1)?))).optional().doing("read the next segment")
@@ -188,4 +191,23 @@ const fn reason_of(code: u8) -> Result<SealReason, Damaged> {
         3 => Ok(SealReason::Late),
         _ => Err(Damaged("unknown reason of a seal")),
     }
+}
+
+/// A bucket with a dictionary of its own.
+pub(super) fn pack_one(bucket: &SealedBucket) -> PackedBucket {
+    let mut names = Names::with_room_for(1);
+    let sensor = names.sensor(&bucket.sensor).expect("there is room for one");
+    let reading =
+        |sample: &Sample| Reading { sensor: bucket.sensor.clone(), at: sample.at, fields: sample.fields.clone() };
+    let rows = bucket
+        .samples
+        .iter()
+        .map(|sample| names.row(&reading(sample), None).expect("a bucket has fewer fields than a site"))
+        .collect();
+    let key = BucketKey { sensor, window: bucket.window, part: bucket.part };
+    let mut packer = Packer::default();
+    let complete = packer.add(&SealedRows { key, reason: bucket.sealed, late: bucket.late, rows });
+    let packed = complete.or_else(|| packer.finish()).expect("a bucket was added");
+    let mut parcel = open(SegmentId(0), &packed.data, &names.reader()).expect("packed just now");
+    parcel.buckets.remove(0)
 }

@@ -22,6 +22,9 @@ pub(super) fn render(subject: &Arc<Subject>) -> Result<String, fmt::Error> {
     Ok(out)
 }
 
+/// Reads one count of a source.
+type Count = fn(&SourceStats) -> u64;
+
 #[derive(Debug)]
 struct Facts(Arc<Subject>);
 
@@ -69,7 +72,7 @@ impl Collector for Facts {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         let sources = self.0.stats.sources();
-        let per_source: [(_, _, fn(&SourceStats) -> u64); 4] = [
+        let per_source: [(&str, &str, Count); 4] = [
             ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
             ("source_readings", "Readings handed to the store", |s| s.readings.get()),
             ("source_refused", "What could not be taken", |s| s.refused.get()),

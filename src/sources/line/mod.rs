@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use self::config::Config;
 use super::serial::{Keeper, Letters, hung_up};
-use super::{Intake, Kind, Source, SourceConfig};
+use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
 use crate::model::{Reading, SensorName, Timestamp};
 use crate::store::{Closed, Delivery};
@@ -29,10 +29,7 @@ const CHUNK: usize = 4096;
 const MAX_DRIFT: Duration = Duration::from_secs(1);
 
 /// The kind's row.
-pub(super) const KIND: Kind = Kind {
-    name: "line",
-    read: super::read::<Config>,
-};
+pub(super) const KIND: Kind = Kind { name: "line", read: super::read::<Config> };
 
 /// A port that lines come from.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ fn line(settings: serde_json::Value) -> Line {
     let mut table = json!({ "port": "p" });
     table.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     let table: ::config::Value = serde_json::from_value(table).unwrap();
-    crate::sources::read::<Config>(table).unwrap().checked().unwrap()
+    crate::sources::table::read::<Config>(table).unwrap().checked().unwrap()
 }
 
 fn intake() -> (Intake, crate::store::Deliveries) {
@@ -188,7 +188,8 @@ fn contradictions_are_named() {
         let mut table = json!({ "port": "p" });
         table.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
         let table: ::config::Value = serde_json::from_value(table).unwrap();
-        let found = crate::sources::read::<Config>(table).unwrap().contradictions();
+        let found =
+            crate::sources::SourceConfig::contradictions(&crate::sources::table::read::<Config>(table).unwrap());
         assert!(found.iter().any(|(p, w)| p == path && w.contains(words)), "{path}: {words} is not among {found:?}");
     };
     check(json!({ "decode": "csv", "columns": ["a"] }), "sensor", "sensor_field");

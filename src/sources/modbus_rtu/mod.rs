@@ -20,14 +20,11 @@ use self::bus::{Bus, Pace};
 use self::config::Config;
 use self::device::Device;
 use super::serial::Keeper;
-use super::{Intake, Kind, Source, SourceConfig};
+use super::{Intake, Kind, Source};
 use crate::store::Closed;
 
 /// The kind's row.
-pub(super) const KIND: Kind = Kind {
-    name: "modbus-rtu",
-    read: super::read::<Config>,
-};
+pub(super) const KIND: Kind = Kind { name: "modbus-rtu", read: super::read::<Config> };
 
 /// A serial line with devices.
 #[derive(Debug)]

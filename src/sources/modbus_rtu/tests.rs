@@ -35,7 +35,7 @@ fn answer(request: &[u8]) -> Vec<u8> {
 
 fn master(settings: serde_json::Value) -> Master {
     let table: ::config::Value = serde_json::from_value(settings).unwrap();
-    super::super::read::<Config>(table).unwrap().checked().unwrap().master
+    super::super::table::read::<Config>(table).unwrap().checked().unwrap().master
 }
 
 /// Registers 0, 10, 20 … of as many devices as are named: one request each.

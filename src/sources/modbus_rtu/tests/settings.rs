@@ -5,7 +5,7 @@ use super::*;
 use crate::sources::{ReadError, SourceConfig};
 
 fn read(settings: serde_json::Value) -> Result<Config, ReadError> {
-    crate::sources::read(serde_json::from_value::<::config::Value>(settings).unwrap())
+    crate::sources::table::read(serde_json::from_value::<::config::Value>(settings).unwrap())
 }
 
 /// The one contradiction of a table with this register.
@@ -48,7 +48,7 @@ fn the_site_file_of_the_manual_is_taken() {
     let file = ::config::File::from_str(text, ::config::FileFormat::Toml);
     let table =
         ::config::Config::builder().add_source(file).build().unwrap().try_deserialize::<::config::Value>().unwrap();
-    let config: Config = crate::sources::read(table).unwrap();
+    let config: Config = crate::sources::table::read(table).unwrap();
     assert_eq!(config.contradictions(), []);
     let unit = ("boiler-meter".to_owned(), "voltage".to_owned(), "V".to_owned());
     assert_eq!(config.claims().units, [unit]);
