@@ -19,7 +19,8 @@ pub(super) struct Window {
     /// The segment of each document.
     owners: Vec<SegmentId>,
     segments: VecDeque<Segment>,
-    letters: Vec<DeadLetter>,
+    /// Dead letters not yet stored, each with the segment it came from.
+    letters: Vec<(SegmentId, DeadLetter)>,
     held: Tally,
 }
 
@@ -74,7 +75,7 @@ impl Window {
                             "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes",
                             document.bytes()
                         );
-                        self.refuse(document, &text, now, stats);
+                        self.refuse(id, document, &text, now, stats);
                     }
                     Ok(document) => {
                         filled += document.bytes();
@@ -82,7 +83,9 @@ impl Window {
                         self.documents.push(document);
                         self.owners.push(id);
                     }
-                    Err(error) => self.letter(place, format!("cannot be unpacked: {error}"), Vec::new(), now, stats),
+                    Err(error) => {
+                        self.letter(id, place, format!("cannot be unpacked: {error}"), Vec::new(), now, stats);
+                    }
                 }
             }
         }
@@ -131,7 +134,7 @@ impl Window {
             match fate {
                 Fate::Delivered => Tally::of(&document).count(now, stats),
                 Fate::Held => self.held.add(Tally::of(&document)),
-                Fate::Refused(text) => self.refuse(document, text, now, stats),
+                Fate::Refused(text) => self.refuse(owner, document, text, now, stats),
                 Fate::Unsent => {}
             }
         }
@@ -144,6 +147,9 @@ impl Window {
         self.documents.clear();
         self.owners.clear();
         self.segments.retain(Segment::is_done);
+        let done = &self.segments;
+        // The others' refused buckets are drawn, and refused, again.
+        self.letters.retain(|(id, _)| done.binary_search_by_key(id, |segment| segment.id).is_ok());
         self.held = Tally::default();
     }
 
@@ -151,10 +157,10 @@ impl Window {
     pub(super) fn take_settled(&mut self) -> Settled {
         let mut settled = Settled::default();
         settled.segments.extend(self.segments.iter().filter(|segment| segment.is_done()).map(|segment| segment.id));
-        let full = self.letters.iter().map(|letter| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES;
+        let full = self.letters.iter().map(|(_, letter)| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES;
         if full || !settled.segments.is_empty() {
             self.segments.retain(|segment| !segment.is_done());
-            settled.dead_letters = std::mem::take(&mut self.letters);
+            settled.dead_letters = std::mem::take(&mut self.letters).into_iter().map(|(_, letter)| letter).collect();
         }
         settled
     }
@@ -176,14 +182,23 @@ impl Window {
         self.segments.len()
     }
 
-    fn refuse(&mut self, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
-        self.letter(document.id, text.to_owned(), document.bson.into_bytes(), now, stats);
+    fn refuse(&mut self, from: SegmentId, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
+        self.letter(from, document.id, text.to_owned(), document.bson.into_bytes(), now, stats);
     }
 
-    fn letter(&mut self, place: String, reason: String, payload: Vec<u8>, at: Timestamp, stats: &UpstreamStats) {
+    fn letter(
+        &mut self,
+        from: SegmentId,
+        place: String,
+        reason: String,
+        payload: Vec<u8>,
+        at: Timestamp,
+        stats: &UpstreamStats,
+    ) {
         stats.refused.inc();
         tracing::error!("bucket `{place}` is put aside as a dead letter: {reason}");
-        self.letters.push(DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload });
+        let letter = DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload };
+        self.letters.push((from, letter));
     }
 }
 
@@ -254,7 +269,14 @@ mod tests {
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
         assert!(window.document(Err(damaged)).is_err());
-        window.letter("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH, stats.upstream());
+        window.letter(
+            SegmentId(1),
+            "segment 1, bucket 1".into(),
+            "bad".into(),
+            vec![],
+            Timestamp::EPOCH,
+            stats.upstream(),
+        );
         assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)]))).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);
         window.add(Parcel { id: SegmentId(1), buckets: vec![] });
