@@ -10,6 +10,7 @@ mod pointer;
 use std::collections::HashMap;
 use std::fmt;
 
+use jiff::tz::TimeZone;
 use smallvec::SmallVec;
 
 use self::parse::Node;
@@ -38,6 +39,8 @@ pub struct Shape {
     pub fields: Vec<(FieldName, Pointer)>,
     /// The reading's own time.
     pub time: Option<Pointer>,
+    /// The zone of times that have no offset.
+    pub zone: Option<TimeZone>,
     /// The sensor's name.
     pub sensor: Option<Pointer>,
 }
@@ -100,8 +103,8 @@ impl Decoder {
         Self { shape, names: HashMap::default() }
     }
 
-    /// What the payload holds, or why nothing of it can be taken.
-    pub fn decode(&mut self, payload: &[u8]) -> Result<Decoded, String> {
+    /// What the payload that arrived `now` holds, or why nothing of it can be taken.
+    pub fn decode(&mut self, payload: &[u8], now: Timestamp) -> Result<Decoded, String> {
         let text = text_of(payload)?;
         let top = parse::parse(text)?;
         let mut decoded = Decoded::default();
@@ -112,15 +115,15 @@ impl Decoder {
                 }
                 for (i, item) in items.iter().enumerate() {
                     if matches!(item, Node::Map(_)) {
-                        self.reading(item, Some(i), &mut decoded);
+                        self.reading(item, Some(i), now, &mut decoded);
                     } else {
                         decoded.refused.add(Some(i), format_args!("{} where an object is expected", item.kind()));
                     }
                 }
             }
-            Node::Map(_) | Node::List(_) => self.reading(&top, None, &mut decoded),
+            Node::Map(_) | Node::List(_) => self.reading(&top, None, now, &mut decoded),
             _ if self.shape.fields.iter().any(|(_, p)| p.as_str().is_empty()) => {
-                self.reading(&top, None, &mut decoded);
+                self.reading(&top, None, now, &mut decoded);
             }
             other => {
                 let kind = other.kind();
@@ -139,18 +142,24 @@ impl Decoder {
         Ok(decoded)
     }
 
-    fn reading(&mut self, node: &Node<'_>, index: Option<usize>, decoded: &mut Decoded) {
-        match self.measured(node, index, &mut decoded.refused) {
+    fn reading(&mut self, node: &Node<'_>, index: Option<usize>, now: Timestamp, decoded: &mut Decoded) {
+        let Shape { time, zone, sensor, .. } = &self.shape;
+        let local = times::Local { zone: zone.as_ref(), arrival: now };
+        let at = time.as_ref().map_or(Ok(None), |pointer| own_time(node, pointer, local));
+        let sensor = sensor.as_ref().map(|pointer| own_name(node, pointer)).transpose();
+        let measured = at.and_then(|at| {
+            let fields = self.fields(node, index, &mut decoded.refused)?;
+            Ok(Measured { index, sensor: sensor?, at, fields })
+        });
+        match measured {
             Ok(measured) => decoded.readings.push(measured),
             Err(reason) => decoded.refused.add(index, reason),
         }
     }
 
-    /// One reading; bad fields are added to `refused`, and the error tells why there is no reading at all.
-    fn measured(&mut self, node: &Node<'_>, index: Option<usize>, refused: &mut Refused) -> Result<Measured, String> {
-        let Shape { fields, time, sensor } = &self.shape;
-        let at = time.as_ref().map(|pointer| own_time(node, pointer)).transpose()?.flatten();
-        let sensor = sensor.as_ref().map(|pointer| own_name(node, pointer)).transpose()?;
+    /// The fields of one reading; bad ones are added to `refused`, and the error tells why there is none.
+    fn fields(&mut self, node: &Node<'_>, index: Option<usize>, refused: &mut Refused) -> Result<Fields, String> {
+        let fields = &self.shape.fields;
         let known = refused.reasons.len() + refused.more;
         let mut taken = Taken { fields: Fields::new(), index, refused };
         if fields.is_empty() {
@@ -166,7 +175,7 @@ impl Decoder {
         }
         let Taken { fields, refused, .. } = taken;
         if !fields.is_empty() {
-            return Ok(Measured { index, sensor, at, fields });
+            return Ok(fields);
         }
         if refused.reasons.len() + refused.more > known {
             return Err("no field is left".to_owned());
@@ -180,11 +189,11 @@ impl Decoder {
 }
 
 /// The time at `pointer`; nothing there, or null, means the time of arrival.
-fn own_time(node: &Node<'_>, pointer: &Pointer) -> Result<Option<Timestamp>, String> {
+fn own_time(node: &Node<'_>, pointer: &Pointer, local: times::Local<'_>) -> Result<Option<Timestamp>, String> {
     let time = match pointer.find(node) {
         None | Some(Node::Null) => return Ok(None),
-        Some(Node::Scalar(value)) => times::of_value(value),
-        Some(Node::Text(text)) => times::of_text(text),
+        Some(Node::Scalar(value)) => times::of_value(value, local),
+        Some(Node::Text(text)) => times::of_text(text, local),
         Some(other) => Err(format!("{} is not a time", other.kind())),
     };
     time.map(Some).map_err(|reason| format!("at `{}`: {reason}", pointer.as_str()))

@@ -19,7 +19,7 @@ fn decoder(spec: &[&str]) -> Decoder {
 
 /// Readings as `sensor@time name=value …`, one a line, then `! reasons`; or `refused: reason`.
 fn told(decoder: &mut Decoder, payload: &str) -> String {
-    match decoder.decode(payload.as_bytes()) {
+    match decoder.decode(payload.as_bytes(), Timestamp::EPOCH) {
         Err(reason) => format!("refused: {reason}"),
         Ok(decoded) => {
             let mut lines: Vec<String> = decoded.readings.iter().map(line).collect();
@@ -111,15 +111,21 @@ fn other_payloads_are_refused_by_name() {
         "refused: payload is a string where an object is expected (bare numbers: decode = \"number\")",
     );
     check(&[], "{\"t\":NaN}", "refused: payload is not JSON: NaN and Infinity are not JSON (byte 5)");
-    assert_eq!(decoder(&[]).decode(b"\x1f\x8b\x08").unwrap_err(), "payload is gzip-compressed, not text");
-    assert_eq!(decoder(&[]).decode(b"{\"t\":\"caf\xe9\"}").unwrap_err(), "payload is not UTF-8 text (byte 9)");
+    assert_eq!(
+        decoder(&[]).decode(b"\x1f\x8b\x08", Timestamp::EPOCH).unwrap_err(),
+        "payload is gzip-compressed, not text"
+    );
+    assert_eq!(
+        decoder(&[]).decode(b"{\"t\":\"caf\xe9\"}", Timestamp::EPOCH).unwrap_err(),
+        "payload is not UTF-8 text (byte 9)"
+    );
 }
 
 proptest::proptest! {
     #[test]
     fn no_bytes_make_it_panic(payload: Vec<u8>, text in r#"[\[\]{},:"\\ntse0-9.]{0,40}"#) {
         let mut decoder = decoder(&["@time=/t"]);
-        let _ = decoder.decode(&payload);
-        let _ = decoder.decode(text.as_bytes());
+        let _ = decoder.decode(&payload, Timestamp::EPOCH);
+        let _ = decoder.decode(text.as_bytes(), Timestamp::EPOCH);
     }
 }

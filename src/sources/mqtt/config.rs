@@ -89,6 +89,9 @@ pub struct Topic {
     /// For JSON: where the reading's own time stands; without it the time of arrival counts.
     #[serde(default)]
     pub time: Option<String>,
+    /// For JSON: the zone of times that come without an offset.
+    #[serde(default)]
+    pub timezone: Option<String>,
     /// Highest quality of service to ask for.
     #[serde(default = "one")]
     pub qos: u8,

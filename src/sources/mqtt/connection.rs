@@ -213,9 +213,7 @@ impl<'a> Connection<'a> {
             delivery.receipt = Some(self.line.acks.receipt(message));
             delivery.urgent = self.line.acks.window.arrived(Instant::now());
         }
-        self.line.during(self.intake.deliver(delivery)).await?;
-        self.line.acks.window.read_on(Instant::now());
-        Ok(())
+        self.line.during(self.intake.deliver(delivery)).await
     }
 
     /// A publisher that uses QoS 0 can lose messages whatever we do.

@@ -11,8 +11,8 @@ pub(super) fn explain(error: &ConnectionError, broker: &str, max_packet: usize) 
     match error {
         ConnectionError::ConnectionRefused(code) => format!("{broker} refused the connection: {}", refusal(*code)),
         ConnectionError::MqttState(StateError::Deserialization(Malformed::PayloadSizeLimitExceeded(bytes))) => format!(
-            "{broker} sends a message of {bytes} bytes, above the hard limit of {max_packet} (twice max_payload), so it cannot \
-             be taken and will come again at each connect: raise max_payload, clear it if it is retained, or bound \
+            "{broker} sends a message of {bytes} bytes, above the hard limit of {max_packet} that goes with max_payload, so it \
+             cannot be taken and will come again at each connect: raise max_payload, clear it if it is retained, or bound \
              message_size_limit at the broker"
         ),
         ConnectionError::MqttState(StateError::Deserialization(Malformed::Io(e)) | StateError::Io(e))

@@ -119,7 +119,10 @@ impl Line {
                 () = sleep_until(self.spoke + self.keep_alive / 4) => Woke::Silence,
             };
             match woke {
-                Woke::Done(done) => return done,
+                Woke::Done(done) => {
+                    self.acks.window.read_on(Instant::now());
+                    return done;
+                }
                 Woke::Receipt(token) => {
                     self.acks.fired(token);
                     self.settle().await;

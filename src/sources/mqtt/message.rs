@@ -145,7 +145,7 @@ fn structured(
     now: Timestamp,
 ) -> Result<Taken, String> {
     let topic_name = known.sensor.transpose()?;
-    let decoded = route.json.decode(payload)?;
+    let decoded = route.json.decode(payload, now)?;
     let mut taken = Taken { readings: Vec::with_capacity(decoded.readings.len()), refused: decoded.refused };
     for measured in decoded.readings {
         match reading(&measured.sensor, topic_name.as_ref(), measured.at, measured.fields, intake, now) {

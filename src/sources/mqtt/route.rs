@@ -7,6 +7,7 @@ use rumqttc::QoS;
 use super::config::{Decode, Topic};
 use super::topics::{Filter, Template};
 use crate::decode::json::{self, Pointer};
+use crate::decode::times;
 use crate::model::{FieldName, SensorName};
 
 /// Most topics remembered, so that a known one costs no allocation; a site has at most so many sensors.
@@ -75,6 +76,12 @@ impl Route {
         }
         if let Some(time) = &topic.time {
             shape.time = Pointer::new(time).map_err(|e| note("time", e)).ok();
+        }
+        if let Some(zone) = &topic.timezone {
+            shape.zone = times::zone(zone).map_err(|e| note("timezone", e)).ok();
+            if topic.time.is_none() {
+                note("timezone", "has no use without `time`".to_owned());
+            }
         }
         if !structured && (!topic.fields.is_empty() || topic.time.is_some()) {
             note("decode", "plain payloads have no `fields` and no `time`; they need decode = \"json\"".to_owned());
@@ -211,6 +218,8 @@ mod tests {
         fault("filter = 'a'\nfields = { 'a.b' = '/a', a_b = '/b' }", "fields.a_b", "stored as `a_b`");
         fault("filter = 'a'\ntime = 'ts'", "time", "must begin with `/`");
         fault("filter = 'a'\ndecode = 'number'\ntime = '/ts'", "decode", "no `time`");
+        fault("filter = 'a'\ntime = '/ts'\ntimezone = 'Mars/Olympus'", "timezone", "not known");
+        fault("filter = 'a'\ntimezone = 'UTC'", "timezone", "without `time`");
         fault("filter = 'a'\nqos = 3", "qos", "3 is not");
         fault("filter = 'a'\nfield = ''", "field", "empty");
     }

@@ -75,6 +75,22 @@ fn unknown_keys_and_words_are_errors() {
 }
 
 #[test]
+fn a_table_that_cannot_be_read_names_the_key() {
+    let read = |text: &str| {
+        let file = ::config::File::from_str(text, ::config::FileFormat::Toml);
+        let table = ::config::Config::builder().add_source(file).build().unwrap();
+        let error = super::super::read::<Config>(::config::Value::new(None, table.cache.kind)).unwrap_err();
+        format!("{}: {}", error.path, error.message)
+    };
+    let error = read(&format!("{GOOD}qos = 'high'\n"));
+    assert!(error.starts_with("topics[0].qos: ") && error.contains("\"high\""), "{error}");
+    let error = read(&format!("{GOOD}fitler = 'x'\n"));
+    assert!(error.starts_with("topics[0].fitler: unknown field `fitler`"), "{error}");
+    let error = read(&with("keep_alive = 'soon'"));
+    assert!(error.starts_with("keep_alive: "), "{error}");
+}
+
+#[test]
 fn ipv6_addresses_stand_in_brackets() {
     let address = Address::new("mqtt://[::1]:1884").unwrap();
     assert_eq!((address.host.as_str(), address.port), ("[::1]", 1884));

@@ -57,7 +57,7 @@ impl Mosquitto {
         let deadline = Instant::now() + STARTS_WITHIN;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
-            assert!(Instant::now() < deadline, "mosquitto does not listen: {}", log());
+            assert!(Instant::now() < deadline, "mosquitto does not listen (is it installed?): {}", log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -90,6 +90,9 @@ pub fn free_port() -> u16 {
 
 /// Debian puts it where only root's PATH looks.
 fn program() -> String {
+    if let Ok(path) = std::env::var("TIPBUCKET_TEST_MOSQUITTO") {
+        return path;
+    }
     let there = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"].into_iter().find(|p| Path::new(p).exists());
     there.unwrap_or("mosquitto").to_owned()
 }
