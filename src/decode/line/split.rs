@@ -55,6 +55,8 @@ impl Splitter {
             let is_first = std::mem::take(&mut self.first);
             if self.overlong.take().is_none() {
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
+                // Lines end with CR LF although only CR was named.
+                let line = if self.delimiter == b"\r" { line.strip_prefix(b"\n").unwrap_or(line) } else { line };
                 match line.get(..self.max) {
                     Some(head) if head.len() < line.len() => each(Piece::TooLong { head, is_first }),
                     _ => each(Piece::Line { bytes: line, is_first }),
@@ -108,6 +110,7 @@ mod tests {
     fn lines_are_cut_wherever_the_chunks_end() {
         assert_eq!(split("\n", 9, &[b"a\nb", b"c\r", b"\n\nd"]), ["a", "bc", ""]);
         assert_eq!(split("\r\n", 9, &[b"a\nb\r", b"\nc\r\nd"]), ["a\nb", "c"]);
+        assert_eq!(split("\r", 9, &[b"a\rb\r\nc\r"]), ["a", "b", "c"]);
         assert_eq!(split("\u{3}", 9, &[b"\x02 1.25\x03\x02 1.5\x03"]), ["\u{2} 1.25", "\u{2} 1.5"]);
     }
 

@@ -190,6 +190,13 @@ fn crc_is_right(frame: &[u8]) -> bool {
     CRC.checksum(body).to_le_bytes() == *crc
 }
 
+/// Whether `bytes` hold something as long as the reply to `request` that begins like it: an answer that came damaged.
+pub fn is_damaged_reply(request: &Request, bytes: &[u8]) -> bool {
+    let (function, data_bytes) = (request.table.function(), request.data_bytes());
+    (0..bytes.len())
+        .any(|at| matches!(looks_like(&bytes[at..], request.unit, function, data_bytes), Candidate::Whole(_)))
+}
+
 /// What bytes that hold no reply look like, in words for an operator; `None` if there are none but echoes.
 pub fn explain(request: &Request, bytes: &[u8]) -> Option<String> {
     let echo = request.encode();

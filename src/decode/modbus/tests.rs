@@ -45,6 +45,8 @@ fn bytes_that_are_no_answer_are_explained() {
     check(&with_crc(&[1, 3, 4, 0, 0, 0, 0]), Some("function 3 instead of 4"));
     check(&with_crc(&[1, 4, 2, 0, 0]), Some("another length (2 data bytes instead of 4)"));
     check(&[1, 4, 4, 0, 0, 0, 0, 9, 9], Some("wrong CRC"));
+    assert!(is_damaged_reply(&asked, &[7, 1, 4, 4, 0, 0, 0, 0, 9, 9]));
+    assert!(!is_damaged_reply(&asked, &[1, 4, 4, 0, 0, 0, 0, 9]));
     check(&[1, 4, 4, 0x43, 0x66, 0x40, 0, 0xdf, 0x3f], Some("swapped"));
     check(&[0xff; 5], Some("5 bytes that are no answer"));
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::owed::Owed;
-use crate::decode::modbus::{Exception, Found, MAX_FRAME_BYTES, Request, explain, find};
+use crate::decode::modbus::{Exception, Found, MAX_FRAME_BYTES, Request, explain, find, is_damaged_reply};
 use crate::sources::serial::hung_up;
 
 /// Bytes read at once.
@@ -69,6 +69,8 @@ pub(super) enum Outcome {
         words: String,
         /// Its first bytes.
         bytes: Vec<u8>,
+        /// Whether it looks like an answer that was damaged on its way.
+        is_damaged: bool,
     },
     /// Nothing came.
     Silence,
@@ -83,7 +85,8 @@ impl Outcome {
     fn doubted(self) -> Self {
         match self {
             Self::Data { frame, .. } | Self::Exception { frame, .. } => {
-                Self::Garbage { words: "an answer that may belong to an earlier request".to_owned(), bytes: frame }
+                let words = "an answer that may belong to an earlier request".to_owned();
+                Self::Garbage { words, bytes: frame, is_damaged: false }
             }
             other => other,
         }
@@ -104,6 +107,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
         owed.add(request);
         let deadline = self.send(request).await?;
         let mut outcome = self.listen(request, deadline).await?;
+        if let Outcome::Garbage { is_damaged: true, .. } = outcome {
+            owed.settle_oldest_like(request);
+        }
         if !outcome.is_answer() {
             return Ok(outcome);
         }
@@ -227,7 +233,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
     fn nothing(&self, request: &Request) -> Outcome {
         match explain(request, &self.first) {
             None => Outcome::Silence,
-            Some(words) => Outcome::Garbage { words, bytes: self.first.clone() },
+            Some(words) => {
+                let is_damaged = is_damaged_reply(request, &self.first);
+                Outcome::Garbage { words, bytes: self.first.clone(), is_damaged }
+            }
         }
     }
 

@@ -201,7 +201,7 @@ impl Device {
                 let words = format!("device answered {code}, asked for {}", self.asked(block));
                 self.refuse_block(block, words, &frame, poll, intake);
             }
-            Outcome::Garbage { words, bytes } => {
+            Outcome::Garbage { words, bytes, .. } => {
                 let words = format!("{words}, asked for {}", self.asked(block));
                 if self.may_write_letter() {
                     let letter = intake.letter(now, &self.place(), &words, &bytes);

@@ -44,6 +44,14 @@ impl Owed {
         };
     }
 
+    /// Something was answered that looks like `request`, but the answer came damaged.
+    pub(super) fn settle_oldest_like(&mut self, request: &Request) {
+        let like = |owed: &Request| owed.table == request.table && owed.data_bytes() == request.data_bytes();
+        if let Some(oldest) = self.sent.iter().position(|(owed, _)| like(owed)) {
+            self.sent.drain(..=oldest);
+        }
+    }
+
     /// How many owed answers could look like what came on `request`; 0 if all that could are answers to it.
     pub(super) fn doubts(&self, outcome: &Outcome, request: &Request) -> usize {
         let fits = |owed: &Request| match outcome {

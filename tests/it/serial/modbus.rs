@@ -72,7 +72,7 @@ async fn wrong_frames_and_refusals_are_kept_and_cost_only_their_fields() {
             bytes[4] ^= 0x10;
             vec![(ms(0), bytes)]
         }
-        (_, 10) if number < 8 => vec![(ms(0), with_crc(&[1, 0x84, 2]))],
+        (_, 10) if number < 8 => vec![(ms(0), with_crc(&[1, request[1] | 0x80, 2]))],
         _ => vec![(ms(0), answer(request))],
     });
     running.until("both letters", |r| r.letters.len() == 2).await;
