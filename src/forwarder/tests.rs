@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::model::Value;
 use crate::model::{DeadLetter, SiteName, Timestamp};
 use crate::store::{PackedBucket, Parcel, SegmentId};
 use crate::upstream::{Fate, MAX_DOCUMENT_BYTES, Names, samples};
@@ -269,8 +270,10 @@ async fn a_refused_bucket_becomes_a_dead_letter_in_the_same_commit() {
 #[tokio::test(start_paused = true)]
 async fn a_document_beyond_the_bound_is_refused_and_stops_nothing() {
     let world = Shared::default();
-    let samples: Vec<(i64, f64)> = (0..300_000).map(|i| (i, 1.0)).collect();
-    let huge = samples::bucket("huge", 1_796_043_600, 0, &samples);
+    let samples: Vec<(i64, f64)> = (0..60_000).map(|i| (i, 1.0)).collect();
+    let mut huge = samples::bucket("huge", 1_796_043_600, 0, &samples);
+    let text = Value::text(&"x".repeat(200)).unwrap();
+    huge.samples.iter_mut().for_each(|sample| sample.fields[0].1 = text.clone());
     world.with(|w| w.segments.insert(SegmentId(1), vec![PackedBucket::pack(&huge)]));
     world.segment(2, &["b"]);
     let running = start(&world);

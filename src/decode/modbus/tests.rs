@@ -1,3 +1,5 @@
+//! The decoder against tables, samples and arbitrary bytes.
+
 use proptest::prelude::*;
 
 use super::*;
