@@ -10,7 +10,6 @@ use rusqlite::Connection;
 use super::error::Doing;
 use super::names::NameReader;
 use super::record::Record;
-use super::segment::Packer;
 use super::state::State;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
 use crate::model::{Policies, Timestamp};
@@ -103,18 +102,7 @@ impl Engine {
             return Ok(report);
         }
         let seq = self.state.seq + 1;
-        let step = self.state.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
-        let mut record = Record { traces, groups: step.groups, ..Record::default() };
-        let mut packer = Packer::default();
-        let mut segments = Vec::new();
-        for closed in step.closed {
-            record.seals.push(closed.key());
-            let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
-            report.sealed += 1;
-            report.late += u64::from(sealed.late);
-            segments.extend(packer.add(&sealed));
-        }
-        segments.extend(packer.finish());
+        let (record, segments) = self.state.plan(seq, traces, &mut report)?;
 
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
