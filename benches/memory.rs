@@ -5,7 +5,7 @@
 //! `MONGODB_URI=…` sends to a database instead of archive files, `MEMORY_SECONDS=…` loads it for so long.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
-#[allow(dead_code, reason = "only a terminal is wanted")]
+#[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a test's terminal, of which little is wanted")]
 #[path = "../tests/it/support/pty.rs"]
 mod pty;
 mod support;
