@@ -77,13 +77,14 @@ pub fn policies() -> Policies {
     Policies { default, by_sensor: HashMap::new() }
 }
 
-/// Sensors that report in turn, each once a second of its own time.
+/// Sensors that report in turn, each about once a second of its own time. The same in every run.
 #[derive(Debug)]
 pub struct Site {
-    sensors: Vec<SensorName>,
+    sensors: Vec<(SensorName, i64)>,
     fields: Vec<FieldName>,
     start: Timestamp,
     next: usize,
+    random: fastrand::Rng,
 }
 
 impl Site {
@@ -91,21 +92,28 @@ impl Site {
     pub fn new(sensors: usize, fields: usize, start: Timestamp) -> Self {
         let name = |i| SensorName::new(&format!("sensor-{i}")).expect("good name");
         let field = |i| FieldName::new(&format!("field-{i}")).expect("good name");
-        Self { sensors: (0..sensors).map(name).collect(), fields: (0..fields).map(field).collect(), start, next: 0 }
+        Self {
+            sensors: (0..sensors).map(|i| (name(i), 150 + i as i64 % 100)).collect(),
+            fields: (0..fields).map(field).collect(),
+            start,
+            next: 0,
+            random: fastrand::Rng::with_seed(7),
+        }
     }
 
-    /// The next reading: a temperature to a tenth, then a count, then a noisy voltage, and so on.
+    /// The next reading: a temperature that walks by tenths, then a noisy voltage, then a counter, and so on.
     pub fn reading(&mut self) -> Reading {
         let (turn, place) = (self.next / self.sensors.len(), self.next % self.sensors.len());
         self.next += 1;
-        // A little jitter, as real ones have.
-        let at = self.start.plus(Duration::from_millis(turn as u64 * 1000 + (self.next as u64 * 7919) % 23));
-        let value = |i: usize| match i % 3 {
-            0 => Value::F64((200 + (turn * 3 + place) % 37) as f64 / 10.0),
-            1 => Value::I64((turn * 5 + place) as i64),
-            _ => Value::F64((230_000 + (self.next * 7919) % 1000) as f64 / 1000.0),
+        let at = self.start.plus(Duration::from_millis(turn as u64 * 1000 + self.random.u64(..20)));
+        let (sensor, walk) = &mut self.sensors[place];
+        *walk += self.random.i64(-1..=1);
+        let mut value = |i: usize| match i % 3 {
+            0 => Value::F64(*walk as f64 / 10.0),
+            1 => Value::F64(self.random.u32(229_000..231_000) as f64 / 1000.0),
+            _ => Value::I64((turn * 5 + place) as i64),
         };
         let fields: Fields = self.fields.iter().enumerate().map(|(i, name)| (name.clone(), value(i))).collect();
-        Reading { sensor: self.sensors[place].clone(), at, fields }
+        Reading { sensor: sensor.clone(), at, fields }
     }
 }

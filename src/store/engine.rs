@@ -149,22 +149,15 @@ impl Engine {
         stats.max_bytes.set(gauge(self.state.setup.max_bytes));
     }
 
-    /// Copies the write-ahead log into the file when it is long enough. Call it after the receipts: nobody waits for it.
-    pub(super) fn checkpoint_if_long(&self) -> Result<(), StoreError> {
+    /// Whether the write-ahead log is long enough to be copied into the file.
+    pub(super) fn is_log_long(&self) -> Result<bool, StoreError> {
         let (frames, copied) = database::log_frames(&self.db)?;
-        if frames >= self.state.budget.checkpoint_frames() && frames > copied {
-            database::checkpoint(&self.db)
-        } else {
-            Ok(())
-        }
+        Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 
     /// Bytes of the database in use, and of its log.
     pub(super) fn bytes(&self) -> Result<u64, StoreError> {
-        let pragma = |name: &str| self.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
-        let pages = pragma("page_count")
-            .and_then(|pages| Ok(pages - pragma("freelist_count")?))
-            .doing("measure the database")?;
+        let pages = database::used_pages(&self.db)?;
         Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes)
     }
 

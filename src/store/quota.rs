@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::database::Budget;
+use super::database::{self, Budget};
 use super::engine::Count;
 use super::error::Doing;
 use super::{StoreError, segment};
@@ -24,10 +24,7 @@ pub(super) fn make_room(
 ) -> Result<u64, StoreError> {
     let mut evicted = 0;
     for _ in 0..MAX_EVICTIONS {
-        let pragma = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
-        let used = pragma("page_count")
-            .and_then(|pages| Ok(pages - pragma("freelist_count")?))
-            .doing("measure the database")?;
+        let used = database::used_pages(db)?;
         if used * 100 <= budget.max_pages * SOFT_LIMIT_PERCENT {
             break;
         }

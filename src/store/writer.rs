@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::engine::{Batch, Engine, Report, Setup};
 use super::names::NameReader;
-use super::{Deliveries, Delivery, Receipt, Settled, StoreError};
+use super::{Deliveries, Delivery, Receipt, Settled, StoreError, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -51,6 +51,8 @@ pub struct Writer {
 struct Gathered {
     batch: Batch,
     weight: usize,
+    /// A source cannot go on without this commit.
+    urgent: bool,
     replies: Vec<oneshot::Sender<()>>,
 }
 
@@ -91,11 +93,11 @@ impl Writer {
                 }
                 delivery = self.deliveries.next(), if ends.deliveries => match delivery {
                     Some((delivery, weight)) => {
-                        let urgent = delivery.urgent;
                         gathered.add(delivery, weight);
                         deadline.get_or_insert_with(|| Instant::now() + self.commit_every);
-                        if urgent || gathered.weight >= FULL_WEIGHT {
-                            self.take_waiting(&mut gathered);
+                        // All that wait: setting a timer for each would cost more than taking it.
+                        self.take_waiting(&mut gathered);
+                        if gathered.urgent || gathered.weight >= FULL_WEIGHT {
                             return Some(gathered);
                         }
                     }
@@ -139,10 +141,14 @@ impl Writer {
 
     /// Commits, however often it must be tried, and tells everyone.
     async fn commit(&mut self, gathered: Gathered, ends: &mut Ends) -> anyhow::Result<()> {
-        let Gathered { batch, weight, mut replies } = gathered;
+        let Gathered { batch, weight, mut replies, .. } = gathered;
         let mut batch = Arc::new(batch);
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_CAP);
-        while let Err(error) = self.try_commit(&batch).await? {
+        let long = loop {
+            let error = match self.try_commit(&batch).await? {
+                Ok(long) => break long,
+                Err(error) => error,
+            };
             self.stats.store().rounds.inc();
             self.stats.store().condition.down(self.clock.now(), &error);
             let waiting = Arc::get_mut(&mut batch).expect("the blocking thread gave its share back");
@@ -154,7 +160,7 @@ impl Writer {
                     ..Batch::default()
                 });
                 match self.try_commit(&settled).await? {
-                    Ok(()) => replies.drain(..).for_each(tell_settled),
+                    Ok(_) => replies.drain(..).for_each(tell_settled),
                     Err(_) => waiting.settled = Arc::into_inner(settled).map(|batch| batch.settled).unwrap_or_default(),
                 }
             }
@@ -168,43 +174,46 @@ impl Writer {
                     None => ends.settles = false,
                 },
             }
-        }
+        };
         self.deliveries.release(weight);
         let batch = Arc::into_inner(batch).expect("the blocking thread gave its share back");
         batch.deliveries.into_iter().filter_map(|delivery| delivery.receipt).for_each(Receipt::fire);
         replies.into_iter().for_each(tell_settled);
-        self.checkpoint().await
+        if long { self.checkpoint().await } else { Ok(()) }
     }
 
-    /// One try. On an error the engine is gone: the next try reads everything back from disk.
-    async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<(), StoreError>> {
+    /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
+    async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
         let (shared, now) = (Arc::clone(batch), self.clock.now());
         let started = std::time::Instant::now();
-        let work = move || -> Result<(Engine, Report, u64), StoreError> {
+        let work = move || -> Result<(Engine, Report, u64, bool), StoreError> {
             let mut engine = engine.map_or_else(|| Engine::open(setup, &names), Ok)?;
             let report = engine.commit(&shared, now)?;
             drop(shared);
             let bytes = engine.bytes()?;
-            Ok((engine, report, bytes))
+            // If that cannot be told, the checkpoint will tell why.
+            let long = engine.is_log_long().unwrap_or(true);
+            Ok((engine, report, bytes, long))
         };
         Ok(match spawn_blocking(work).await.context("the store panicked")? {
-            Ok((engine, report, bytes)) => {
+            Ok((engine, report, bytes, long)) => {
                 self.tell(&engine, report, bytes, started.elapsed());
                 self.latest.send_if_modified(|latest| {
                     std::mem::replace(latest, engine.last_segment()) != engine.last_segment()
                 });
                 self.engine = Some(engine);
-                Ok(())
+                Ok(long)
             }
             Err(error) => Err(error),
         })
     }
 
+    /// Copies the log into the file. After the receipts: nobody waits for it.
     async fn checkpoint(&mut self) -> anyhow::Result<()> {
         let Some(engine) = self.engine.take() else { return Ok(()) };
         let (engine, result) = spawn_blocking(move || {
-            let result = engine.checkpoint_if_long();
+            let result = database::checkpoint(&engine.db);
             (engine, result)
         })
         .await
@@ -255,6 +264,7 @@ fn tell_settled(reply: oneshot::Sender<()>) {
 impl Gathered {
     fn add(&mut self, delivery: Delivery, weight: u32) {
         self.weight += weight as usize;
+        self.urgent |= delivery.urgent;
         self.batch.deliveries.push(delivery);
     }
 
