@@ -1,6 +1,7 @@
 //! `tipbucket run`.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -24,6 +25,9 @@ Example:
   tipbucket run --config /etc/tipbucket/site.toml
   TIPBUCKET__LOG__LEVEL=debug tipbucket run --config ./site.toml";
 
+/// How long a thread for blocking work stays without any: making one takes some 50 µs, a commit takes more.
+const IDLE_THREAD: Duration = Duration::from_millis(100);
+
 impl Run {
     pub(super) fn execute(self, _out: &mut impl Write) -> anyhow::Result<()> {
         let settings = self.config.load()?;
@@ -36,6 +40,8 @@ impl Run {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(4)
+            // Each of them has a heap of its own, and work goes round among all that live: the fewer the smaller we are.
+            .thread_keep_alive(IDLE_THREAD)
             .build()
             .context("cannot start the runtime")?;
         let done = runtime.block_on(async {
@@ -50,7 +56,7 @@ impl Run {
             daemon::run(settings, Clock::system(), stop).await
         });
         // A blocking call that hangs (a dead disk) must not hold up the end.
-        runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+        runtime.shutdown_timeout(Duration::from_millis(200));
         done
     }
 }

@@ -22,6 +22,8 @@ const FRAME_BYTES: u64 = PAGE_BYTES + 24;
 const MAX_WAL_BYTES: u64 = 16 << 20;
 /// A log smaller than this would be checkpointed all the time.
 const MIN_WAL_BYTES: u64 = 1 << 20;
+/// Page cache of the writer: what it writes it hardly ever reads again, and a larger cache only fills with it.
+const CACHE_KIB: u64 = 512;
 /// First SQLite without the bug by which a write during a checkpoint could corrupt the file.
 const MIN_SQLITE: i32 = 3_051_003;
 
@@ -71,7 +73,7 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
          PRAGMA locking_mode = NORMAL;
          PRAGMA mmap_size = 0;
          PRAGMA temp_store = MEMORY;
-         PRAGMA cache_size = -2000;"
+         PRAGMA cache_size = -{CACHE_KIB};"
     ))
     .doing(&doing)?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).doing(&doing)?;
@@ -105,7 +107,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).doing(&doing)?;
-    db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -512; PRAGMA query_only = 1;").doing(&doing)?;
+    db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -256; PRAGMA query_only = 1;").doing(&doing)?;
     db.busy_timeout(std::time::Duration::from_secs(5)).doing(&doing)?;
     Ok(db)
 }
@@ -139,7 +141,7 @@ fn grow_log(db: &Connection, budget: Budget) -> rusqlite::Result<()> {
     db.execute_batch(&format!(
         "PRAGMA cache_size = 10;
          BEGIN; CREATE TABLE reserve (b BLOB); INSERT INTO reserve VALUES (zeroblob({bytes})); ROLLBACK;
-         PRAGMA cache_size = -2000;"
+         PRAGMA cache_size = -{CACHE_KIB};"
     ))
 }
 
