@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, missing_docs, unreachable_pub)]
 
 mod day;
+mod drills;
+mod main_job;
 mod mqtt;
 mod serial;
 mod settings;
