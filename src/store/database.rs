@@ -49,8 +49,10 @@ impl Budget {
 }
 
 /// Takes the store for this process, until the file is dropped. Two writers would overwrite each other's journal.
-pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
+/// Also tells whether the lock was there before: then the path has been a store of ours.
+pub(super) fn lock(path: &Path) -> Result<(File, bool), StoreError> {
     let path = path.with_added_extension("lock");
+    let ours = path.exists();
     let name = path.display();
     let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
     let file = open.map_err(|cause| {
@@ -59,7 +61,7 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
         ))
     })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, ours)),
         Err(TryLockError::WouldBlock) => Err(StoreError::Unusable(format!(
             "{name} is held by another process: is a second tipbucket running on this store?"
         ))),
@@ -110,8 +112,10 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
         );
     }
     schema::migrate(&mut db, &name)?;
-    if born {
+    if log_bytes(path) < budget.wal_bytes * 3 / 4 {
         grow_log(&db, budget).doing(&format!("reserve the write-ahead log of {name}"))?;
+    }
+    if born {
         sync_folder(path)
             .map_err(|cause| StoreError::Unusable(format!("cannot sync the folder of {name}: {cause}")))?;
     }
@@ -140,6 +144,13 @@ pub(super) fn log_frames(db: &Connection) -> Result<(u64, u64), StoreError> {
         db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
     let (frames, copied) = frames.doing("measure the write-ahead log")?;
     Ok((u64::try_from(frames).unwrap_or(0), u64::try_from(copied).unwrap_or(0)))
+}
+
+/// Size of the log's file; a copied or restored database comes without one.
+fn log_bytes(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).map_or(0, |log| log.len())
 }
 
 /// Writes a large row and takes it back: the log keeps the size.
@@ -194,6 +205,9 @@ mod tests {
         assert_eq!(log(), grown);
         drop(open_writer(&path, budget).unwrap());
         assert_eq!(log(), grown);
+        fs::remove_file(folder.path().join("t.db-wal")).unwrap();
+        drop(open_writer(&path, budget).unwrap());
+        assert!(log() >= budget.wal_bytes * 9 / 10, "a copy without its log gets one");
     }
 
     #[test]
