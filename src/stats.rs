@@ -16,10 +16,22 @@ use crate::model::{SourceName, Timestamp};
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
 
 /// Everything that is counted. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Stats(Arc<Inner>);
 
-#[derive(Debug, Default)]
+impl Default for Stats {
+    fn default() -> Self {
+        let store = StoreStats {
+            condition: Condition::new("store"),
+            sensor_condition: Condition::new("store"),
+            ..StoreStats::default()
+        };
+        let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
+    }
+}
+
+#[derive(Debug)]
 struct Inner {
     sources: Mutex<BTreeMap<SourceName, Arc<SourceStats>>>,
     store: StoreStats,
@@ -230,6 +242,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_condition_says_what_it_is_about() {
+        let stats = Stats::default();
+        let what = |condition: &Condition| condition.what.clone();
+        assert_eq!([what(&stats.store().condition), what(&stats.upstream().condition)], ["store", "upstream"]);
+        assert_eq!(what(&stats.store().sensor_condition), "store");
+    }
 
     #[test]
     fn a_condition_counts_failures_until_it_recovers() {
