@@ -24,6 +24,7 @@ impl Default for Stats {
         let store = StoreStats {
             condition: Condition::new("store"),
             sensor_condition: Condition::new("store"),
+            room_condition: Condition::new("store"),
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
@@ -137,6 +138,8 @@ pub struct StoreStats {
     pub condition: Condition,
     /// Whether there is room for further sensors.
     pub sensor_condition: Condition,
+    /// Whether there is room for undelivered buckets.
+    pub room_condition: Condition,
 }
 
 /// The upstream.
@@ -206,8 +209,17 @@ impl Condition {
         }
     }
 
-    /// It fails. Logs at once, and again when the words change or half a minute has passed.
+    /// It fails. Logs at once, and again when half a minute has passed.
     pub fn down(&self, now: Timestamp, detail: impl fmt::Display) {
+        self.fail(now, detail, |what, words| tracing::warn!("{what}: {words}"));
+    }
+
+    /// It fails, and data is lost by it. Logs as [`Self::down`], as an error.
+    pub fn lost(&self, now: Timestamp, detail: impl fmt::Display) {
+        self.fail(now, detail, |what, words| tracing::error!("{what}: {words}"));
+    }
+
+    fn fail(&self, now: Timestamp, detail: impl fmt::Display, tell: impl Fn(&str, &str)) {
         let mut state = lock(&self.state);
         let detail = detail.to_string();
         let first = state.up != Some(false);
@@ -218,8 +230,8 @@ impl Condition {
         state.failures += 1;
         if first || state.told.plus(REPEAT_EVERY) <= now || now < state.told {
             match state.failures {
-                1 => tracing::warn!("{}: {detail}", self.what),
-                n => tracing::warn!("{}: {detail} (failure {n} since {})", self.what, state.since),
+                1 => tell(&self.what, &detail),
+                n => tell(&self.what, &format!("{detail} (failure {n} since {})", state.since)),
             }
             state.told = now;
         }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use rusqlite::Connection;
 
 use super::error::Doing;
+use super::ledger::{self, Loss};
 use super::record::Record;
 use super::segment::Packer;
 use super::state::State;
@@ -43,7 +44,8 @@ pub(super) struct Report {
     pub readings: u64,
     pub duplicates: u64,
     pub redelivered: u64,
-    pub sensor_limit: u64,
+    /// Readings of one sensor, or with one field name, too many.
+    pub refused: Option<Loss>,
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,
@@ -92,7 +94,7 @@ impl Engine {
             .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
         let letters: Vec<_> = letters.collect();
         report.dead_letters = letters.len() as u64;
-        let quiet = traces.is_empty() && !self.state.bucketer.has_news();
+        let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
         if quiet && letters.is_empty() && batch.settled.is_empty() {
             return Ok(report);
         }
@@ -124,7 +126,10 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets);
         }
-        letters::store(&tx, &letters)?;
+        if let Some(loss) = report.refused {
+            ledger::record(&tx, now, loss, "too many sensors")?;
+        }
+        letters::store(&tx, &letters, now)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();

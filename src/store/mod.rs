@@ -17,6 +17,7 @@ mod error;
 mod frame;
 mod inlet;
 mod journal;
+mod ledger;
 mod letters;
 mod names;
 mod outlet;

@@ -20,8 +20,8 @@ use super::names::NameReader;
 use super::{StoreError, database, recovery, segment};
 use crate::model::Timestamp;
 
-/// Sets kept; the oldest make room, since each may be as large as the budget.
-const MAX_SETS: usize = 2;
+/// Sets kept; an older one makes room, since each may be as large as the budget.
+const MAX_SETS: usize = 1;
 /// Segments brought back in one go.
 const MAX_STEP: usize = 64;
 /// A gap in row numbers longer than this is the end: numbers have no gaps of their own beyond evictions.

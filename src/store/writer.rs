@@ -309,19 +309,24 @@ impl Writer {
         let stats = self.stats.store();
         let now = self.clock.now();
         stats.condition.up(now, format_args!("writing {}", self.setup.path.display()));
-        if report.sensor_limit > 0 {
-            stats.sensor_condition.down(
-                now,
-                format_args!(
-                    "site.max_sensors ({}) is reached: readings of further sensors are refused",
-                    self.setup.max_sensors
-                ),
+        if let Some(loss) = report.refused {
+            let most = self.setup.max_sensors;
+            let words = format_args!(
+                "site.max_sensors ({most}) is reached: readings of further sensors are refused and stand in the ledger"
             );
+            stats.sensor_condition.lost(now, words);
+            stats.sensor_limit.inc_by(loss.samples);
+        }
+        if report.evicted > 0 {
+            let words = format_args!(
+                "store.max_bytes is used up: the oldest undelivered buckets are deleted, {} now; the ledger tells of which times",
+                report.evicted
+            );
+            stats.room_condition.lost(now, words);
         }
         stats.readings.inc_by(report.readings);
         stats.duplicates.inc_by(report.duplicates);
         stats.redelivered.inc_by(report.redelivered);
-        stats.sensor_limit.inc_by(report.sensor_limit);
         stats.sealed.inc_by(report.sealed);
         stats.late.inc_by(report.late);
         stats.dead_letters.inc_by(report.dead_letters);
