@@ -19,11 +19,22 @@ const REPEAT_EVERY: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub struct Stats(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     sources: Mutex<BTreeMap<SourceName, Arc<SourceStats>>>,
     store: StoreStats,
     upstream: UpstreamStats,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        let (store, sensors) = (Condition::new("store"), Condition::new("sensors"));
+        Self {
+            sources: Mutex::default(),
+            store: StoreStats { condition: store, sensor_condition: sensors, ..StoreStats::default() },
+            upstream: UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() },
+        }
+    }
 }
 
 impl Stats {
@@ -194,7 +205,7 @@ impl Condition {
         }
     }
 
-    /// It fails. Logs at once, and again when the words change or half a minute has passed.
+    /// It fails. Logs at once, and again when half a minute has passed.
     pub fn down(&self, now: Timestamp, detail: impl fmt::Display) {
         let mut state = lock(&self.state);
         let detail = detail.to_string();

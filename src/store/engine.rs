@@ -45,6 +45,7 @@ pub(super) struct Report {
     pub duplicates: u64,
     pub redelivered: u64,
     pub sensor_limit: u64,
+    pub field_limit: u64,
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,

@@ -23,6 +23,17 @@ pub enum StoreError {
         /// The operation.
         doing: String,
     },
+    /// The file is damaged, or is no database at all.
+    #[error(
+        "cannot {doing}: {cause} (the file of store.path is damaged: move it away together with its -wal and -shm, keep \
+         them for a rescue, and start again)"
+    )]
+    Broken {
+        /// The operation, with the file where that helps.
+        doing: String,
+        /// SQLite's error.
+        cause: rusqlite::Error,
+    },
     /// SQLite failed.
     #[error("cannot {doing}: {cause}")]
     Sqlite {
@@ -52,6 +63,9 @@ impl<T> Doing<T> for rusqlite::Result<T> {
     fn doing(self, doing: &str) -> Result<T, StoreError> {
         self.map_err(|cause| match cause.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { doing: doing.to_owned() },
+            Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+                StoreError::Broken { doing: doing.to_owned(), cause }
+            }
             _ => StoreError::Sqlite { doing: doing.to_owned(), cause },
         })
     }

@@ -63,7 +63,7 @@ impl State {
             return;
         };
         let Some(row) = self.names.row(reading, policy.decimals) else {
-            report.sensor_limit += 1;
+            report.field_limit += 1;
             return;
         };
         match self.bucketer.push(sensor, row, Sample::bytes_of(&reading.fields), policy, now) {

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::engine::{Batch, Engine, Report, Setup};
-use super::names::NameReader;
+use super::names::{MAX_FIELD_NAMES, NameReader};
 use super::{Deliveries, Delivery, Receipt, Settled, StoreError};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
@@ -223,18 +223,20 @@ impl Writer {
         let now = self.clock.now();
         stats.condition.up(now, format_args!("writing {}", self.setup.path.display()));
         if report.sensor_limit > 0 {
-            stats.sensor_condition.down(
-                now,
-                format_args!(
-                    "site.max_sensors ({}) is reached: readings of further sensors are refused",
-                    self.setup.max_sensors
-                ),
+            let most = self.setup.max_sensors;
+            let words = format_args!("site.max_sensors ({most}) is reached: readings of further sensors are refused");
+            stats.sensor_condition.down(now, words);
+        } else if report.field_limit > 0 {
+            let words = format_args!(
+                "the site has {MAX_FIELD_NAMES} field names: readings with further ones are refused (does a source make \
+                 up keys? name the wanted ones under `fields`)"
             );
+            stats.sensor_condition.down(now, words);
         }
         stats.readings.inc_by(report.readings);
         stats.duplicates.inc_by(report.duplicates);
         stats.redelivered.inc_by(report.redelivered);
-        stats.sensor_limit.inc_by(report.sensor_limit);
+        stats.sensor_limit.inc_by(report.sensor_limit + report.field_limit);
         stats.sealed.inc_by(report.sealed);
         stats.late.inc_by(report.late);
         stats.dead_letters.inc_by(report.dead_letters);
