@@ -16,25 +16,27 @@ use crate::model::{SourceName, Timestamp};
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
 
 /// Everything that is counted. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Stats(Arc<Inner>);
+
+impl Default for Stats {
+    fn default() -> Self {
+        let store = StoreStats {
+            condition: Condition::new("store"),
+            sensor_condition: Condition::new("store"),
+            room_condition: Condition::new("store"),
+            ..StoreStats::default()
+        };
+        let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
     sources: Mutex<BTreeMap<SourceName, Arc<SourceStats>>>,
     store: StoreStats,
     upstream: UpstreamStats,
-}
-
-impl Default for Inner {
-    fn default() -> Self {
-        let (store, sensors) = (Condition::new("store"), Condition::new("sensors"));
-        Self {
-            sources: Mutex::default(),
-            store: StoreStats { condition: store, sensor_condition: sensors, ..StoreStats::default() },
-            upstream: UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() },
-        }
-    }
 }
 
 impl Stats {
@@ -136,6 +138,8 @@ pub struct StoreStats {
     pub condition: Condition,
     /// Whether there is room for further sensors.
     pub sensor_condition: Condition,
+    /// Whether there is room for undelivered buckets.
+    pub room_condition: Condition,
 }
 
 /// The upstream.
@@ -207,6 +211,15 @@ impl Condition {
 
     /// It fails. Logs at once, and again when half a minute has passed.
     pub fn down(&self, now: Timestamp, detail: impl fmt::Display) {
+        self.fail(now, detail, |what, words| tracing::warn!("{what}: {words}"));
+    }
+
+    /// It fails, and data is lost by it. Logs as [`Self::down`], as an error.
+    pub fn lost(&self, now: Timestamp, detail: impl fmt::Display) {
+        self.fail(now, detail, |what, words| tracing::error!("{what}: {words}"));
+    }
+
+    fn fail(&self, now: Timestamp, detail: impl fmt::Display, tell: impl Fn(&str, &str)) {
         let mut state = lock(&self.state);
         let detail = detail.to_string();
         let first = state.up != Some(false);
@@ -217,8 +230,8 @@ impl Condition {
         state.failures += 1;
         if first || state.told.plus(REPEAT_EVERY) <= now || now < state.told {
             match state.failures {
-                1 => tracing::warn!("{}: {detail}", self.what),
-                n => tracing::warn!("{}: {detail} (failure {n} since {})", self.what, state.since),
+                1 => tell(&self.what, &detail),
+                n => tell(&self.what, &format!("{detail} (failure {n} since {})", state.since)),
             }
             state.told = now;
         }
@@ -241,6 +254,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_condition_says_what_it_is_about() {
+        let stats = Stats::default();
+        let what = |condition: &Condition| condition.what.clone();
+        assert_eq!([what(&stats.store().condition), what(&stats.upstream().condition)], ["store", "upstream"]);
+        assert_eq!(what(&stats.store().sensor_condition), "store");
+    }
 
     #[test]
     fn a_condition_counts_failures_until_it_recovers() {

@@ -49,8 +49,10 @@ impl Budget {
 }
 
 /// Takes the store for this process, until the file is dropped. Two writers would overwrite each other's journal.
-pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
+/// Also tells whether the lock was there before: then the path has been a store of ours.
+pub(super) fn lock(path: &Path) -> Result<(File, bool), StoreError> {
     let path = path.with_added_extension("lock");
+    let ours = path.exists();
     let name = path.display();
     let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
     let file = open.map_err(|cause| {
@@ -59,7 +61,7 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
         ))
     })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, ours)),
         Err(TryLockError::WouldBlock) => Err(StoreError::Unusable(format!(
             "{name} is held by another process: is a second tipbucket running on this store?"
         ))),
@@ -80,7 +82,7 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
         StoreError::Unusable(format!("cannot create {name}: {cause} (store.path must be in a writable folder)"))
     })?;
     // Nothing of a file is touched, not even its mode, before it is known to be ours.
-    drop(open_reader(path)?);
+    schema::identify(&open_reader(path)?, &name)?;
     restrict(path).map_err(|cause| StoreError::Unusable(format!("cannot make {name} private: {cause}")))?;
     let doing = format!("open {name}");
     let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
@@ -113,8 +115,10 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
         );
     }
     schema::migrate(&mut db, &name)?;
-    if born {
+    if log_bytes(path) < budget.wal_bytes * 3 / 4 {
         grow_log(&db, budget).doing(&format!("reserve the write-ahead log of {name}"))?;
+    }
+    if born {
         sync_folder(path)
             .map_err(|cause| StoreError::Unusable(format!("cannot sync the folder of {name}: {cause}")))?;
     }
@@ -129,7 +133,6 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).doing(&doing)?;
     db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -512; PRAGMA query_only = 1;").doing(&doing)?;
     db.busy_timeout(std::time::Duration::from_secs(5)).doing(&doing)?;
-    schema::identify(&db, &path.display().to_string())?;
     Ok(db)
 }
 
@@ -144,6 +147,13 @@ pub(super) fn log_frames(db: &Connection) -> Result<(u64, u64), StoreError> {
         db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
     let (frames, copied) = frames.doing("measure the write-ahead log")?;
     Ok((u64::try_from(frames).unwrap_or(0), u64::try_from(copied).unwrap_or(0)))
+}
+
+/// Size of the log's file; a copied or restored database comes without one.
+fn log_bytes(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).map_or(0, |log| log.len())
 }
 
 /// Writes a large row and takes it back: the log keeps the size.
@@ -200,6 +210,9 @@ mod tests {
         assert_eq!(log(), grown);
         drop(open_writer(&path, budget).unwrap());
         assert_eq!(log(), grown);
+        fs::remove_file(folder.path().join("t.db-wal")).unwrap();
+        drop(open_writer(&path, budget).unwrap());
+        assert!(log() >= budget.wal_bytes * 9 / 10, "a copy without its log gets one");
     }
 
     #[test]
@@ -209,9 +222,8 @@ mod tests {
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let before = fs::read(&path).unwrap();
-        for error in [open_writer(&path, Budget::of(64 << 20)).unwrap_err(), open_reader(&path).unwrap_err()] {
-            assert!(error.to_string().contains("t.db is a SQLite database of another program"), "{error}");
-        }
+        let error = open_writer(&path, Budget::of(64 << 20)).unwrap_err();
+        assert!(error.to_string().contains("t.db is a SQLite database of another program"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), before);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
     }

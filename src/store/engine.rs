@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use rusqlite::Connection;
 
 use super::error::Doing;
-use super::names::NameReader;
+use super::ledger::{self, Loss};
 use super::record::Record;
 use super::segment::Packer;
 use super::state::State;
-use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
+use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
 use crate::model::{Policies, Timestamp};
 use crate::stats::StoreStats;
 
@@ -44,8 +44,8 @@ pub(super) struct Report {
     pub readings: u64,
     pub duplicates: u64,
     pub redelivered: u64,
-    pub sensor_limit: u64,
-    pub field_limit: u64,
+    /// Readings of one sensor, or with one field name, too many.
+    pub refused: Option<Loss>,
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,
@@ -80,11 +80,6 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens the file, or makes it, and reads back what was there.
-    pub(super) fn open(setup: Setup, names: &NameReader) -> Result<Self, StoreError> {
-        recovery::recover(setup, names)
-    }
-
     /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
         let mut report = Report::default();
@@ -99,7 +94,7 @@ impl Engine {
             .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
         let letters: Vec<_> = letters.collect();
         report.dead_letters = letters.len() as u64;
-        let quiet = traces.is_empty() && !self.state.bucketer.has_news();
+        let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
         if quiet && letters.is_empty() && batch.settled.is_empty() {
             return Ok(report);
         }
@@ -131,7 +126,10 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets);
         }
-        letters::store(&tx, &letters)?;
+        if let Some(loss) = report.refused {
+            ledger::record(&tx, now, loss, "too many sensors")?;
+        }
+        letters::store(&tx, &letters, now)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
@@ -146,19 +144,38 @@ impl Engine {
         self.state.bucketer.next_due()
     }
 
+    /// The number of the last record written; 0 before the first.
+    pub(super) fn last_record(&self) -> u64 {
+        self.state.seq
+    }
+
+    /// Later segments bear numbers from `first` on: lower ones may still come back from a damaged file.
+    pub(super) fn number_segments_from(&mut self, first: u64) {
+        self.state.next_segment = self.state.next_segment.max(first);
+    }
+
+    /// Counts the backlog anew, after segments came back.
+    pub(super) fn recount(&mut self) -> Result<(), StoreError> {
+        self.state.backlog = segment::count(&self.db)?;
+        Ok(())
+    }
+
     /// The last segment written; 0 before the first.
     pub(super) fn last_segment(&self) -> u64 {
         self.state.next_segment - 1
     }
 
     /// Tells how things stand.
-    pub(super) fn tell(&self, stats: &StoreStats, bytes: u64) {
+    pub(super) fn tell(&self, stats: &StoreStats) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
         stats.backlog_segments.set(gauge(self.state.backlog.segments));
         stats.backlog_buckets.set(gauge(self.state.backlog.buckets));
-        stats.bytes.set(gauge(bytes));
+        // Not worth failing for: the next commit meets the same trouble and reports it.
+        if let Ok(bytes) = self.bytes() {
+            stats.bytes.set(gauge(bytes));
+        }
         stats.max_bytes.set(gauge(self.state.setup.max_bytes));
     }
 
@@ -173,7 +190,7 @@ impl Engine {
     }
 
     /// Bytes of the database in use, and of its log.
-    pub(super) fn bytes(&self) -> Result<u64, StoreError> {
+    fn bytes(&self) -> Result<u64, StoreError> {
         let pragma = |name: &str| self.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
         let pages = pragma("page_count")
             .and_then(|pages| Ok(pages - pragma("freelist_count")?))

@@ -23,17 +23,6 @@ pub enum StoreError {
         /// The operation.
         doing: String,
     },
-    /// The file is damaged, or is no database at all.
-    #[error(
-        "cannot {doing}: {cause} (the file of store.path is damaged: move it away together with its -wal and -shm, keep \
-         them for a rescue, and start again)"
-    )]
-    Broken {
-        /// The operation, with the file where that helps.
-        doing: String,
-        /// SQLite's error.
-        cause: rusqlite::Error,
-    },
     /// SQLite failed.
     #[error("cannot {doing}: {cause}")]
     Sqlite {
@@ -48,6 +37,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the file itself is damaged, as opposed to a disk that is full or away.
+    pub(super) fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            Self::Sqlite { cause, .. } => matches!(cause.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase)),
+            Self::Damaged { .. } => true,
+            _ => false,
+        }
+    }
+
     pub(super) fn damaged(what: impl Into<String>) -> impl FnOnce(Damaged) -> Self {
         let what = what.into();
         move |why| Self::Damaged { what, why: why.to_string() }
@@ -63,9 +62,6 @@ impl<T> Doing<T> for rusqlite::Result<T> {
     fn doing(self, doing: &str) -> Result<T, StoreError> {
         self.map_err(|cause| match cause.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { doing: doing.to_owned() },
-            Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
-                StoreError::Broken { doing: doing.to_owned(), cause }
-            }
             _ => StoreError::Sqlite { doing: doing.to_owned(), cause },
         })
     }

@@ -17,9 +17,11 @@ mod error;
 mod frame;
 mod inlet;
 mod journal;
+mod ledger;
 mod letters;
 mod names;
 mod outlet;
+mod quarantine;
 mod quota;
 mod record;
 mod recovery;
@@ -60,34 +62,43 @@ pub async fn open(
         max_sensors,
         policies,
     };
-    let lock = database::lock(&setup.path)?;
+    let (lock, ours) = database::lock(&setup.path)?;
     let names = names::NameReader::default();
-    let (opened, shared) = (setup.clone(), names.clone());
+    let (opened, shared, now) = (setup.clone(), names.clone(), clock.now());
     let work = move || -> Result<_, StoreError> {
-        let engine = engine::Engine::open(opened, &shared)?;
+        let (engine, salvage) = quarantine::open(&opened, &shared, now, ours)?;
         let store_id = recovery::store_id(&engine.db)?;
-        let bytes = engine.bytes()?;
-        Ok((engine, store_id, bytes))
+        Ok((engine, salvage, store_id))
     };
-    let (engine, store_id, bytes) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
-    engine.tell(stats.store(), bytes);
+    let (engine, salvage, store_id) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
-    let (latest, newest) = watch::channel(engine.last_segment());
+    let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
     // The forwarder waits for each settlement, so one is the most that can be under way.
-    let (to, settles) = mpsc::channel(1);
-    let outlet = Outlet::open(&setup.path, names.clone(), newest, to, store_id)?;
-    let commit_every = config.commit_every;
+    let (to, requests) = mpsc::channel(1);
+    let outlet = Outlet::open(setup.path.clone(), names.clone(), newest, to, store_id)?;
     let writer = Writer {
         _lock: lock,
         deliveries,
-        settles,
+        requests,
         engine: Some(engine),
+        salvage,
+        tried: None,
         setup,
         names,
-        latest,
-        commit_every,
+        head,
+        commit_every: config.commit_every,
         clock,
         stats,
     };
     Ok((inlet, outlet, writer))
+}
+
+/// How far the store is: what the outlet must know of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    /// The last segment written.
+    latest: u64,
+    /// Grows when the outlet must begin anew: there is another file, or older segments came back.
+    generation: u64,
 }

@@ -12,7 +12,7 @@ use crate::model::codec::Row;
 use crate::model::{FieldName, Fields, Reading, Sample, SensorName};
 
 /// Most field names of one site: a flood of invented keys in payloads must not fill memory.
-pub(super) const MAX_FIELD_NAMES: usize = 32_768;
+const MAX_FIELD_NAMES: usize = 32_768;
 
 type Map<K> = HashMap<K, u32, foldhash::fast::RandomState>;
 

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
+use super::ledger::Loss;
 use super::names::Names;
 use super::record::Record;
 use super::redelivery::{Redelivery, Trace};
@@ -59,11 +60,11 @@ impl State {
     fn push(&mut self, reading: &Reading, now: Timestamp, report: &mut Report) {
         let policy = self.setup.policies.of(&reading.sensor);
         let Some(sensor) = self.names.sensor(&reading.sensor) else {
-            report.sensor_limit += 1;
+            Loss::add(&mut report.refused, reading.at);
             return;
         };
         let Some(row) = self.names.row(reading, policy.decimals) else {
-            report.field_limit += 1;
+            Loss::add(&mut report.refused, reading.at);
             return;
         };
         match self.bucketer.push(sensor, row, Sample::bytes_of(&reading.fields), policy, now) {

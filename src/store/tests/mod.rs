@@ -1,5 +1,7 @@
 //! The store against real files: through its two ends, with restarts between.
 
+mod damage;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,8 +86,9 @@ impl Site {
     }
 
     /// As a SIGKILL: nothing is finished.
-    fn kill(self) {
+    async fn kill(self) {
         self.writer.abort();
+        assert!(self.writer.await.unwrap_err().is_cancelled());
     }
 }
 
@@ -144,7 +147,7 @@ async fn open_buckets_survive_a_kill_and_a_clean_stop_and_go_on() {
     for (round, kill) in [(0, true), (1, false), (2, true)] {
         let site = site(folder.path(), time.clone()).await;
         site.commit(Delivery::of(vec![reading("s", round, Value::I64(round))])).await;
-        if kill { site.kill() } else { site.stop().await }
+        if kill { site.kill().await } else { site.stop().await }
     }
     let mut site = site(folder.path(), time).await;
     let (buckets, _) = site.buckets(1).await;
@@ -183,7 +186,7 @@ async fn a_sensor_that_invents_fields_is_stored_and_read_back() {
     for i in 0..40 {
         first.commit(made_up(i)).await;
     }
-    first.kill();
+    first.kill().await;
     let mut second = site(folder.path(), time).await;
     let (buckets, _) = second.buckets(1).await;
     assert!(buckets[0].samples.len() == 40 && buckets[0].samples.iter().all(|sample| sample.fields.len() == 20));
@@ -201,7 +204,7 @@ async fn a_part_is_never_numbered_twice_also_across_a_kill() {
         let (buckets, segments) = site.buckets(1).await;
         parts.push(buckets[0].part);
         site.outlet.settle(Settled { segments, dead_letters: vec![] }).await.unwrap();
-        if round % 2 == 0 { site.kill() } else { site.stop().await }
+        if round % 2 == 0 { site.kill().await } else { site.stop().await }
     }
     assert_eq!(parts, [0, 1, 2, 3]);
 }
@@ -214,7 +217,7 @@ async fn a_message_delivered_again_is_stored_once_also_after_a_kill() {
     // Without a time of its own each delivery would get another arrival time.
     first.commit(message(OriginKind::Fresh { packet_id: 9 }, 5, vec![reading("s", 1, Value::I64(1))])).await;
     first.commit(message(OriginKind::Repeated { packet_id: 9 }, 5, vec![reading("s", 2, Value::I64(1))])).await;
-    first.kill();
+    first.kill().await;
     let mut second = site(folder.path(), time).await;
     second.commit(message(OriginKind::Repeated { packet_id: 9 }, 5, vec![reading("s", 3, Value::I64(1))])).await;
     second.commit(message(OriginKind::Fresh { packet_id: 10 }, 5, vec![reading("s", 4, Value::I64(1))])).await;
@@ -234,6 +237,9 @@ async fn a_flood_of_invented_sensors_is_refused_and_counted() {
     site.commit(Delivery::of(vec![reading("s0", 2, Value::I64(1))])).await;
     assert_eq!((site.stats.store().readings.get(), site.stats.store().sensor_limit.get()), (4, 7));
     assert_eq!(site.stats.store().sensors.get(), 3);
+    let db = database::open_reader(&folder.path().join("t.db")).unwrap();
+    let sum = "SELECT sum(samples) FROM ledger WHERE reason = 'too many sensors'";
+    assert_eq!(db.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap(), 7, "accepted or in the ledger");
     site.stop().await;
 }
 
@@ -268,7 +274,7 @@ async fn a_slow_sensor_does_not_hold_the_journal_back() {
             .unwrap()
     };
     assert!(slots(folder.path()) < 2_000, "{}", slots(folder.path()));
-    site.kill();
+    site.kill().await;
     let mut site = site_with(folder.path(), time, small, 1000, 100).await;
     let mut slow = Vec::new();
     while slow.is_empty() {
@@ -307,7 +313,7 @@ async fn a_full_budget_refuses_until_what_is_delivered_makes_room() {
         tokio::time::timeout(Duration::from_secs(120), receipts.recv()).await.expect("there is room again");
     }
     assert_eq!(site.stats.store().condition.get().up, Some(true));
-    site.kill();
+    site.kill().await;
 }
 
 #[tokio::test(start_paused = true)]
