@@ -78,9 +78,12 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
             "SQLite {version} has a known corruption bug; build with 3.51.3 or later"
         )));
     }
-    let born = create_private(path).map_err(|cause| {
+    let born = create(path).map_err(|cause| {
         StoreError::Unusable(format!("cannot create {name}: {cause} (store.path must be in a writable folder)"))
     })?;
+    // Nothing of a file is touched, not even its mode, before it is known to be ours.
+    schema::identify(&open_reader(path)?, &name)?;
+    restrict(path).map_err(|cause| StoreError::Unusable(format!("cannot make {name} private: {cause}")))?;
     let doing = format!("open {name}");
     let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
@@ -164,20 +167,22 @@ fn grow_log(db: &Connection, budget: Budget) -> rusqlite::Result<()> {
     ))
 }
 
-/// Makes the file readable by its owner alone; whether it had to be made.
-fn create_private(path: &Path) -> io::Result<bool> {
+/// Makes the file, readable by its owner alone; whether it had to be made.
+fn create(path: &Path) -> io::Result<bool> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let metadata = fs::metadata(path)?;
-            if metadata.permissions().mode() & 0o077 != 0 {
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-            }
-            // A file without a byte was made just before the power went: it needs its log, too.
-            Ok(metadata.len() == 0)
-        }
+        // A file without a byte was made just before the power went: it needs its log, too.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(fs::metadata(path)?.len() == 0),
         Err(error) => Err(error),
     }
+}
+
+/// Makes a file that was copied here readable by its owner alone.
+fn restrict(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
@@ -208,6 +213,19 @@ mod tests {
         fs::remove_file(folder.path().join("t.db-wal")).unwrap();
         drop(open_writer(&path, budget).unwrap());
         assert!(log() >= budget.wal_bytes * 9 / 10, "a copy without its log gets one");
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = open_writer(&path, Budget::of(64 << 20)).unwrap_err();
+        assert!(error.to_string().contains("t.db is a SQLite database of another program"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
     }
 
     #[test]

@@ -312,7 +312,8 @@ impl Writer {
         if let Some(loss) = report.refused {
             let most = self.setup.max_sensors;
             let words = format_args!(
-                "site.max_sensors ({most}) is reached: readings of further sensors are refused and stand in the ledger"
+                "site.max_sensors ({most}) is reached, or there are too many field names: readings with further names are \
+                 refused and stand in the ledger"
             );
             stats.sensor_condition.lost(now, words);
             stats.sensor_limit.inc_by(loss.samples);

@@ -185,6 +185,27 @@ async fn commits_are_grouped_and_a_full_or_urgent_batch_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sensor_that_invents_fields_is_stored_and_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let time = clock();
+    let made_up = |i: i64| {
+        let field = |k: i64| (FieldName::new(&format!("f{}", i * 20 + k)).unwrap(), Value::I64(k));
+        let (name, at) = (SensorName::new("s").unwrap(), Timestamp::clamped(START + i));
+        Delivery::of(vec![Reading::new(name, at, (0..20).map(field).collect()).unwrap()])
+    };
+    let first = site(folder.path(), time.clone()).await;
+    // Small blocks are joined on the way.
+    for i in 0..40 {
+        first.commit(made_up(i)).await;
+    }
+    first.kill().await;
+    let mut second = site(folder.path(), time).await;
+    let (buckets, _) = second.buckets(1).await;
+    assert!(buckets[0].samples.len() == 40 && buckets[0].samples.iter().all(|sample| sample.fields.len() == 20));
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_part_is_never_numbered_twice_also_across_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let time = clock();
