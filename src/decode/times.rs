@@ -31,7 +31,7 @@ pub struct Local<'z> {
 pub fn zone(name: &str) -> Result<TimeZone, String> {
     let zone = TimeZone::get(name).or_else(|e| TimeZone::posix(name).map_err(|_| e));
     zone.map_err(|_| {
-        format!("time zone `{name}` is not known here (is it spelt as in Europe/Amsterdam, and tzdata installed?)")
+        format!("time zone `{name}` is not known here (is it spelt as in Europe/Amsterdam?)")
     })
 }
 
