@@ -101,8 +101,8 @@ fn every_file_names_the_same_arm_targets() {
 fn time_zones_come_along() {
     // Slim images have no zone database; where there is one, it goes first.
     let zone = jiff::tz::TimeZoneDatabase::bundled().get("Europe/Amsterdam").unwrap();
-    let summer = jiff::civil::date(2026, 7, 1).at(12, 0, 0, 0).to_zoned(zone).unwrap();
-    assert_eq!(summer.offset(), jiff::tz::offset(2));
+    let summer = zone.to_timestamp(jiff::civil::date(2026, 7, 1).at(12, 0, 0, 0)).unwrap();
+    assert_eq!(summer.to_string(), "2026-07-01T10:00:00Z");
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Daemon {
     pub fn start(&mut self) {
         self.spawn();
         let deadline = Instant::now() + patience(READY);
-        while !self.get("/healthz").is_some_and(|(code, _)| code == 200) {
+        while self.get("/healthz").is_none_or(|(code, _)| code != 200) {
             if let Some(status) = self.exited() {
                 panic!("tipbucket ended with {status}; its log:\n{}", self.log());
             }
