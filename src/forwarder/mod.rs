@@ -23,9 +23,9 @@ use crate::upstream::{Context, Document, Report, Trouble, TroubleKind, Tuning, U
 use window::Window;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
-const LAST_DELIVERY: Duration = Duration::from_secs(5);
+const LAST_DELIVERY: Duration = Duration::from_secs(4);
 /// How long closing the upstream may take then: finishing an archive file, or leaving a connection that hangs.
-const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(1));
+const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(1));
 /// How long a window that is not full waits for the next segment.
 const GATHER: Duration = Duration::from_millis(20);
 /// So many probes of a stopped line come early.

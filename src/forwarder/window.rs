@@ -85,7 +85,7 @@ impl Window {
                     }
                     Err(error) => {
                         let reason = format!("cannot be unpacked: {error}");
-                        self.letter(id, letter(place, reason, Vec::new(), now), stats);
+                        self.letter(id, letter_of(place, reason, packed.bytes().to_vec(), now), stats);
                     }
                 }
             }
@@ -184,9 +184,10 @@ impl Window {
     }
 
     fn refuse(&mut self, from: SegmentId, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
-        self.letter(from, letter(document.id, text.to_owned(), document.bson.into_bytes(), now), stats);
+        self.letter(from, letter_of(document.id, text.to_owned(), document.bson.into_bytes(), now), stats);
     }
 
+    /// Puts a bucket aside for a person to look at.
     fn letter(&mut self, from: SegmentId, letter: DeadLetter, stats: &UpstreamStats) {
         stats.refused.inc();
         tracing::error!("bucket `{}` is put aside as a dead letter: {}", letter.place, letter.reason);
@@ -194,7 +195,8 @@ impl Window {
     }
 }
 
-fn letter(place: String, reason: String, payload: Vec<u8>, at: Timestamp) -> DeadLetter {
+/// A dead letter of a bucket.
+fn letter_of(place: String, reason: String, payload: Vec<u8>, at: Timestamp) -> DeadLetter {
     DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload }
 }
 
@@ -265,7 +267,7 @@ mod tests {
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
         assert!(window.document(Err(damaged)).is_err());
-        let letter = letter("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH);
+        let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH);
         window.letter(SegmentId(1), letter, stats.upstream());
         assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)]))).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);

@@ -3,7 +3,7 @@
 //! What must stay true: one connection writes and checkpoints; the write-ahead log is grown once and never shrinks (each
 //! growth makes the file system write its own journal); a commit is durable when it returns (`synchronous=FULL`).
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -45,6 +45,25 @@ impl Budget {
     /// Frames at which the log is checkpointed.
     pub(super) fn checkpoint_frames(self) -> u64 {
         self.wal_bytes / FRAME_BYTES
+    }
+}
+
+/// Takes the store for this process, until the file is dropped. Two writers would overwrite each other's journal.
+pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
+    let path = path.with_added_extension("lock");
+    let name = path.display();
+    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
+    let file = open.map_err(|cause| {
+        StoreError::Unusable(format!(
+            "cannot create {name}: {cause} (store.path must be in a folder that the service may write to)"
+        ))
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Unusable(format!(
+            "{name} is held by another process: is a second tipbucket running on this store?"
+        ))),
+        Err(TryLockError::Error(cause)) => Err(StoreError::Unusable(format!("cannot lock {name}: {cause}"))),
     }
 }
 
@@ -152,7 +171,7 @@ fn create_private(path: &Path) -> io::Result<bool> {
 
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::File::open(folder)?.sync_all()
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -175,6 +194,16 @@ mod tests {
         assert_eq!(log(), grown);
         drop(open_writer(&path, budget).unwrap());
         assert_eq!(log(), grown);
+    }
+
+    #[test]
+    fn a_second_process_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.db");
+        let first = lock(&path).unwrap();
+        assert!(lock(&path).unwrap_err().to_string().contains("second tipbucket"));
+        drop(first);
+        lock(&path).unwrap();
     }
 
     #[test]

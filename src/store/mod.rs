@@ -60,6 +60,7 @@ pub async fn open(
         max_sensors,
         policies,
     };
+    let lock = database::lock(&setup.path)?;
     let names = names::NameReader::default();
     let (opened, shared) = (setup.clone(), names.clone());
     let work = move || -> Result<_, StoreError> {
@@ -76,6 +77,17 @@ pub async fn open(
     let (to, settles) = mpsc::channel(1);
     let outlet = Outlet::open(&setup.path, names.clone(), newest, to, store_id)?;
     let commit_every = config.commit_every;
-    let writer = Writer { deliveries, settles, engine: Some(engine), setup, names, latest, commit_every, clock, stats };
+    let writer = Writer {
+        _lock: lock,
+        deliveries,
+        settles,
+        engine: Some(engine),
+        setup,
+        names,
+        latest,
+        commit_every,
+        clock,
+        stats,
+    };
     Ok((inlet, outlet, writer))
 }

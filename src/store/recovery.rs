@@ -47,7 +47,8 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     };
     load_snapshot(&db, &mut state)?;
     let spilled_until = load_spills(&db, &mut state)?;
-    for (seq, bytes) in records {
+    for stored in records {
+        let (seq, bytes) = (stored.seq, stored.read(&db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
         let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until));
         if let Err(why) = replayed {

@@ -154,8 +154,7 @@ impl Entry {
     pub(super) fn unpack(&self) -> Result<SealedBucket, StoreError> {
         let damaged = || StoreError::damaged(format!("bucket of sensor {}", self.key.sensor));
         let mut rows = Vec::new();
-        codec::decode(&mut Reader::new(&self.payload[self.block.clone()]), self.key.window.start(), &mut rows)
-            .map_err(damaged())?;
+        codec::decode(&mut Reader::new(self.bytes()), self.key.window.start(), &mut rows).map_err(damaged())?;
         let sensor = self.names.sensor(self.key.sensor).ok_or(Damaged("sensor without a name")).map_err(damaged())?;
         let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
         Ok(SealedBucket {
@@ -168,9 +167,14 @@ impl Entry {
         })
     }
 
+    /// Its compact form.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.payload[self.block.clone()]
+    }
+
     /// How many samples it holds.
     pub(super) fn samples(&self) -> usize {
-        Reader::new(&self.payload[self.block.clone()]).bounded(codec::MAX_ROWS).unwrap_or(0)
+        Reader::new(self.bytes()).bounded(codec::MAX_ROWS).unwrap_or(0)
     }
 }
 

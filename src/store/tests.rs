@@ -84,8 +84,9 @@ impl Site {
     }
 
     /// As a SIGKILL: nothing is finished.
-    fn kill(self) {
+    async fn kill(self) {
         self.writer.abort();
+        assert!(self.writer.await.unwrap_err().is_cancelled());
     }
 }
 
@@ -144,7 +145,7 @@ async fn open_buckets_survive_a_kill_and_a_clean_stop_and_go_on() {
     for (round, kill) in [(0, true), (1, false), (2, true)] {
         let site = site(folder.path(), time.clone()).await;
         site.commit(Delivery::of(vec![reading("s", round, Value::I64(round))])).await;
-        if kill { site.kill() } else { site.stop().await }
+        if kill { site.kill().await } else { site.stop().await }
     }
     let mut site = site(folder.path(), time).await;
     let (buckets, _) = site.buckets(1).await;
@@ -180,7 +181,7 @@ async fn a_part_is_never_numbered_twice_also_across_a_kill() {
         let (buckets, segments) = site.buckets(1).await;
         parts.push(buckets[0].part);
         site.outlet.settle(Settled { segments, dead_letters: vec![] }).await.unwrap();
-        if round % 2 == 0 { site.kill() } else { site.stop().await }
+        if round % 2 == 0 { site.kill().await } else { site.stop().await }
     }
     assert_eq!(parts, [0, 1, 2, 3]);
 }
@@ -193,7 +194,7 @@ async fn a_message_delivered_again_is_stored_once_also_after_a_kill() {
     // Without a time of its own each delivery would get another arrival time.
     first.commit(message(OriginKind::Fresh { packet_id: 9 }, 5, vec![reading("s", 1, Value::I64(1))])).await;
     first.commit(message(OriginKind::Repeated { packet_id: 9 }, 5, vec![reading("s", 2, Value::I64(1))])).await;
-    first.kill();
+    first.kill().await;
     let mut second = site(folder.path(), time).await;
     second.commit(message(OriginKind::Repeated { packet_id: 9 }, 5, vec![reading("s", 3, Value::I64(1))])).await;
     second.commit(message(OriginKind::Fresh { packet_id: 10 }, 5, vec![reading("s", 4, Value::I64(1))])).await;
@@ -247,7 +248,7 @@ async fn a_slow_sensor_does_not_hold_the_journal_back() {
             .unwrap()
     };
     assert!(slots(folder.path()) < 2_000, "{}", slots(folder.path()));
-    site.kill();
+    site.kill().await;
     let mut site = site_with(folder.path(), time, small, 1000, 100).await;
     let mut slow = Vec::new();
     while slow.is_empty() {
@@ -286,7 +287,7 @@ async fn a_full_budget_refuses_until_what_is_delivered_makes_room() {
         tokio::time::timeout(Duration::from_secs(120), receipts.recv()).await.expect("there is room again");
     }
     assert_eq!(site.stats.store().condition.get().up, Some(true));
-    site.kill();
+    site.kill().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,6 +35,7 @@ pub(super) type Settle = (Settled, oneshot::Sender<()>);
 /// The store's task. Ends when every inlet and the outlet are dropped.
 #[derive(Debug)]
 pub struct Writer {
+    pub(super) _lock: std::fs::File,
     pub(super) deliveries: Deliveries,
     pub(super) settles: mpsc::Receiver<Settle>,
     pub(super) engine: Option<Engine>,
