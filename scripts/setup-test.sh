@@ -61,8 +61,6 @@ want_build() {
 
 want_test() {
     need mosquitto have mosquitto
-    need socat have socat
-    need strace have strace
     need systemd have systemd-analyze
     find_python >/dev/null || packages+=(python3 python3-venv)
 }
