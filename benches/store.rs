@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::{Site, Stopwatch, introduce, is_wanted, median, policies};
 use tipbucket::clock::Clock;
-use tipbucket::model::Timestamp;
+use tipbucket::model::{SiteName, Timestamp};
 use tipbucket::stats::Stats;
 use tipbucket::store::{self, Backlog, Config, Delivery, Inlet, Settled};
 

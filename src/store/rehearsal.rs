@@ -38,6 +38,7 @@ impl Rehearsal {
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
+            stamps: HashMap::default(),
         };
         Self { state }
     }
