@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 
+use super::database::Budget;
 use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::record::Record;
@@ -112,13 +113,14 @@ impl Engine {
         }
         segments.extend(packer.finish());
 
+        let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             self.state.backlog.deleted(segment::delete(&tx, id.0)?);
         }
         if self.state.setup.when_full != WhenFull::Refuse {
-            report.evicted = quota::make_room(&tx, self.state.budget, now, &mut self.state.backlog)?;
+            report.evicted = quota::make_room(&tx, budget, now, &mut self.state.backlog)?;
         }
         self.state.names.save(&tx)?;
         for segment in &segments {
@@ -137,6 +139,14 @@ impl Engine {
         self.state.journal.trim(self.state.low(seq));
         report.committed = true;
         Ok(report)
+    }
+
+    /// Holds SQLite to the budget, or to what the disk has room for.
+    fn limit(&self) -> Result<Budget, StoreError> {
+        let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
+        let budget = self.state.budget.on_disk(&self.state.setup.path, pragma("PRAGMA page_count")?);
+        pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
+        Ok(budget)
     }
 
     /// When the next bucket is due.
