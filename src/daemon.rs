@@ -42,7 +42,14 @@ pub async fn run_with(
     let subject =
         web::Subject { site: settings.site.clone(), started: clock.now(), stats: stats.clone(), clock: clock.clone() };
     let max_sensors = settings.max_sensors as usize;
-    let opened = store::open(&settings.store, settings.policies, max_sensors, clock.clone(), stats.clone());
+    let opened = store::open(
+        &settings.store,
+        settings.site.clone(),
+        settings.policies,
+        max_sensors,
+        clock.clone(),
+        stats.clone(),
+    );
     let (inlet, outlet, writer) = opened.await.context("cannot start the store")?;
     let meta = settings.notes.into_iter().map(|(sensor, notes)| {
         let tags = notes.tags.into_iter().map(|(tag, text)| (tag.to_string(), text)).collect();
@@ -55,16 +62,17 @@ pub async fn run_with(
     let forward = forwarder::run(outlet, upstream, clock.clone(), stats.clone(), end.clone());
     let mut forwarder = Part::new("forwarder", tokio::spawn(forward));
     let mut web = Part::new("status page", tokio::spawn(web::serve(settings.web, subject)));
+    let intake = |name, kind| Intake {
+        stats: stats.source(&name, kind),
+        name,
+        clock: clock.clone(),
+        admission: settings.admission,
+        timezone: settings.timezone.clone(),
+        inlet: inlet.clone(),
+    };
     let mut sources = JoinSet::new();
     for source in settings.sources {
-        let intake = Intake {
-            stats: stats.source(&source.name, source.kind),
-            name: source.name,
-            clock: clock.clone(),
-            admission: settings.admission,
-            inlet: inlet.clone(),
-        };
-        sources.spawn(supervise(source.config.build(), intake));
+        sources.spawn(supervise(source.config.build(), intake(source.name, source.kind)));
     }
     drop(inlet);
     health.ready();

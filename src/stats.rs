@@ -118,6 +118,8 @@ pub struct StoreStats {
     pub dead_letters: Counter,
     /// Buckets deleted, undelivered, because the disk budget was short.
     pub evicted: Counter,
+    /// Samples replaced by their rollups because the disk budget was short.
+    pub thinned: Counter,
     /// Buckets that are open.
     pub open_buckets: Gauge,
     /// Sensors known.

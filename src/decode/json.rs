@@ -98,6 +98,11 @@ impl fmt::Display for Refused {
 }
 
 impl Decoder {
+    /// Times without an offset are of this zone, unless the shape names another.
+    pub fn assume_zone(&mut self, zone: &TimeZone) {
+        self.shape.zone.get_or_insert_with(|| zone.clone());
+    }
+
     /// A decoder for payloads of this shape.
     pub fn new(shape: Shape) -> Self {
         Self { shape, names: HashMap::default() }

@@ -231,8 +231,9 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::model::SiteName;
+    use crate::model::samples;
     use crate::stats::Stats;
-    use crate::upstream::{Names, samples};
+    use crate::upstream::Names;
 
     fn window() -> Window {
         Window::new(Context {

@@ -14,7 +14,7 @@ use super::record::Record;
 use super::segment::Packer;
 use super::state::State;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
-use crate::model::{Policies, Timestamp};
+use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
@@ -22,6 +22,7 @@ const MAX_SEALS: usize = 512;
 /// What the engine needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
+    pub site: SiteName,
     pub path: PathBuf,
     pub max_bytes: u64,
     pub when_full: WhenFull,
@@ -50,6 +51,9 @@ pub(super) struct Report {
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,
+    /// Samples replaced by their rollups.
+    pub thinned: u64,
+    /// Buckets deleted undelivered.
     pub evicted: u64,
 }
 
@@ -120,7 +124,7 @@ impl Engine {
             self.state.backlog.deleted(segment::delete(&tx, id.0)?);
         }
         if self.state.setup.when_full != WhenFull::Refuse {
-            report.evicted = quota::make_room(&tx, budget, now, &mut self.state.backlog)?;
+            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
         self.state.names.save(&tx)?;
         for segment in &segments {

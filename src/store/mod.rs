@@ -31,6 +31,7 @@ mod segment;
 mod state;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
@@ -44,18 +45,20 @@ use tokio::sync::{mpsc, watch};
 pub use writer::Writer;
 
 use crate::clock::Clock;
-use crate::model::Policies;
+use crate::model::{Policies, SiteName};
 use crate::stats::Stats;
 
 /// Opens the store: the sources' end, the forwarder's end, and the task between them.
 pub async fn open(
     config: &Config,
+    site: SiteName,
     policies: Policies,
     max_sensors: usize,
     clock: Clock,
     stats: Stats,
 ) -> Result<(Inlet, Outlet, Writer), StoreError> {
     let setup = engine::Setup {
+        site,
         path: config.path.clone(),
         max_bytes: config.max_bytes.as_u64(),
         when_full: config.when_full,

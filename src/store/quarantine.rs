@@ -40,7 +40,7 @@ const SMALL: &[(&str, &str)] = &[
     ("dead_letter", "at, kind, source, place, reason, payload"),
     ("ledger", "at, sensor, first, last, samples, reason"),
 ];
-const SEGMENT: (&str, &str) = ("segment", "buckets, samples, first, last, data");
+const SEGMENT: (&str, &str) = ("segment", "buckets, samples, first, last, thinned, data");
 
 /// Opens the store; if its file is damaged, sets it aside and opens a fresh one with what could be read.
 /// `ours` says whether the path has been a store of ours before: a stranger's file is never moved.

@@ -42,6 +42,7 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         seq: last,
         snapshot_seq: 0,
         backlog: segment::count(&db)?,
+        thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
     };

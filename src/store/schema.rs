@@ -24,7 +24,8 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE spill   (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
      -- Sealed buckets, many to a row; deleted when delivered. Times in milliseconds.
      CREATE TABLE segment (id INTEGER PRIMARY KEY, buckets INTEGER NOT NULL, samples INTEGER NOT NULL,
-                           first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL) STRICT;
+                           first INTEGER NOT NULL, last INTEGER NOT NULL, thinned INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
      CREATE TABLE dead_letter (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, source TEXT,
                            place TEXT NOT NULL, reason TEXT NOT NULL, payload BLOB NOT NULL) STRICT;
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.

@@ -33,6 +33,8 @@ pub(super) struct State {
     pub snapshot_seq: u64,
     pub next_segment: u64,
     pub backlog: Count,
+    /// Every segment up to this one is thinned.
+    pub thinned_until: u64,
     /// Where spilled buckets lie.
     pub spills: HashMap<BucketKey, i64>,
     pub next_spill: i64,

@@ -318,6 +318,14 @@ impl Writer {
             stats.sensor_condition.lost(now, words);
             stats.sensor_limit.inc_by(loss.samples);
         }
+        if report.thinned > 0 {
+            let words = format_args!(
+                "store.max_bytes is nearly used up: the oldest undelivered buckets keep their rollups only, {} samples went now",
+                report.thinned
+            );
+            stats.room_condition.lost(now, words);
+            stats.thinned.inc_by(report.thinned);
+        }
         if report.evicted > 0 {
             let words = format_args!(
                 "store.max_bytes is used up: the oldest undelivered buckets are deleted, {} now; the ledger tells of which times",

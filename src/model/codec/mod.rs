@@ -11,6 +11,7 @@
 
 mod column;
 
+pub use column::{put_value, read_value};
 use smallvec::SmallVec;
 
 use super::varint::{self, Damaged, Reader};

@@ -18,6 +18,7 @@ use self::config::Config;
 use super::serial::{Keeper, Letters, hung_up};
 use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
+use crate::decode::times::Local;
 use crate::model::{Reading, SensorName, Timestamp};
 use crate::store::{Closed, Delivery};
 
@@ -171,7 +172,8 @@ impl Reader {
     fn read(&self, bytes: &[u8], now: Timestamp, intake: &Intake) -> Result<Option<Read>, String> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| format!("line is not UTF-8 from byte {} on", error.valid_up_to()))?;
-        let Some(decoded) = self.rules.decode(text)? else { return Ok(None) };
+        let local = Local { zone: intake.timezone.as_ref(), arrival: now };
+        let Some(decoded) = self.rules.decode(text, local)? else { return Ok(None) };
         let sensor = match (decoded.sensor, &self.sensor) {
             (Some(name), _) => SensorName::new(&name).map_err(|error| error.to_string())?,
             (None, Some(sensor)) => sensor.clone(),

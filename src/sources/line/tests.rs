@@ -24,7 +24,7 @@ fn intake() -> (Intake, crate::store::Deliveries) {
     let clock = Clock::virtual_from(Timestamp::from_millis(1_772_366_400_000).unwrap());
     let stats = Stats::default().source(&name, "line");
     let admission = Admission { max_future: Duration::from_secs(600) };
-    (Intake { clock, stats, admission, name, inlet }, deliveries)
+    (Intake { clock, stats, admission, timezone: None, name, inlet }, deliveries)
 }
 
 /// What comes of a stream that arrives in these pieces and then hangs up.

@@ -60,7 +60,8 @@ async fn a_strangers_file_is_never_moved() {
     )
     .unwrap();
     let settings = Config { path: folder.path().join("t.db"), ..Config::default() };
-    let error = open(&settings, policies(10), 10, clock(), Stats::default()).await.unwrap_err();
+    let error =
+        open(&settings, SiteName::new("test").unwrap(), policies(10), 10, clock(), Stats::default()).await.unwrap_err();
     assert!(error.to_string().contains("not a database"), "{error}");
     assert!(fs::read_to_string(folder.path().join("t.db")).unwrap().starts_with("somebody's notes"));
 }

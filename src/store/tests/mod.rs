@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::model::Sample;
 use crate::model::{
     BucketPolicy, FieldName, Reading, SealedBucket, SensorName, SourceName, Timestamp, Value, WindowLength,
 };
@@ -21,6 +22,10 @@ struct Site {
     writer: JoinHandle<anyhow::Result<()>>,
     stats: Stats,
     clock: Clock,
+}
+
+fn site_name() -> SiteName {
+    SiteName::new("test").unwrap()
 }
 
 fn policies(max_samples: u32) -> Policies {
@@ -44,7 +49,14 @@ async fn site_with(
     let mut settings = Config { path: folder.join("t.db"), max_bytes: ByteSize::mib(48), ..Config::default() };
     config(&mut settings);
     let stats = Stats::default();
-    let opened = open(&settings, policies(max_samples), max_sensors, clock.clone(), stats.clone());
+    let opened = open(
+        &settings,
+        SiteName::new("test").unwrap(),
+        policies(max_samples),
+        max_sensors,
+        clock.clone(),
+        stats.clone(),
+    );
     let (inlet, outlet, writer) = opened.await.unwrap();
     Site { inlet, outlet, writer: tokio::spawn(writer.run()), stats, clock }
 }
@@ -314,6 +326,33 @@ async fn a_full_budget_refuses_until_what_is_delivered_makes_room() {
     }
     assert_eq!(site.stats.store().condition.get().up, Some(true));
     site.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_thin_the_oldest_keep_their_rollups_and_their_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let thin = |config: &mut Config| config.max_bytes = ByteSize::mib(5);
+    let time = clock();
+    let site = site_with(folder.path(), time.clone(), thin, 500, 100).await;
+    for n in 0..700 {
+        site.commit(Delivery { urgent: true, ..noise(n, 500) }).await;
+    }
+    let thinned = site.stats.store().thinned.get();
+    assert!(thinned > 0);
+    assert_eq!(site.stats.store().evicted.get(), 0, "rollups are small: nothing had to go");
+    site.kill().await;
+    let mut site = site_with(folder.path(), time, thin, 500, 100).await;
+    let (buckets, _) = site.buckets(700).await;
+    let rolled: Vec<_> = buckets.iter().filter(|bucket| bucket.rollup.is_some()).collect();
+    assert_eq!(rolled.iter().map(|bucket| u64::from(bucket.count())).sum::<u64>(), thinned);
+    assert_eq!(buckets.iter().map(|bucket| u64::from(bucket.count())).sum::<u64>(), 700 * 500);
+    // What is left is what the samples would have given.
+    let samples: Vec<_> =
+        noise(0, 500).readings.iter().map(|r| Sample { at: r.at, fields: r.fields.clone() }).collect();
+    let whole = SealedBucket { samples, rollup: None, ..rolled[0].clone() };
+    assert_eq!((rolled[0].stats(), rolled[0].span()), (whole.stats(), whole.span()));
+    assert_eq!(rolled[0].hash(&site_name()), whole.hash(&site_name()), "a full copy upstream is the same bucket");
+    site.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

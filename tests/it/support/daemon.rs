@@ -179,9 +179,9 @@ impl Daemon {
 
     /// Runs another subcommand with this site file and waits for its end.
     pub fn tipbucket(&self, arguments: &[&str]) -> Output {
-        let mut words = program().into_iter();
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words).args(arguments).arg("--config").arg(self.site_file());
+        let words = program();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(arguments).arg("--config").arg(self.site_file());
         self.prepared(command).stdin(Stdio::null()).output().unwrap()
     }
 

@@ -43,6 +43,7 @@ pub fn start(table: &str) -> Running {
         clock: Clock::system(),
         stats: Arc::clone(&stats),
         admission: Admission { max_future: Duration::from_secs(600) },
+        timezone: None,
         inlet,
     };
     let task = tokio::spawn(supervise(config.build(), intake));

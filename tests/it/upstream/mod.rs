@@ -74,6 +74,7 @@ fn bucket(sensor: &str, part: u32, values: &[f64]) -> SealedBucket {
         part,
         sealed: SealReason::Window,
         late: false,
+        rollup: None,
         samples: values.iter().enumerate().map(sample).collect(),
     }
 }
