@@ -220,7 +220,7 @@ impl Condition {
         self.fail(now, detail, |what, words| tracing::warn!("{what}: {words}"));
     }
 
-    /// It fails, and data is lost by it. Logs as [`Self::down`], as an error.
+    /// It fails, and data is lost by it or a person must act. Logs as [`Self::down`], as an error.
     pub fn lost(&self, now: Timestamp, detail: impl fmt::Display) {
         self.fail(now, detail, |what, words| tracing::error!("{what}: {words}"));
     }
