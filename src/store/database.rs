@@ -22,6 +22,9 @@ const FRAME_BYTES: u64 = PAGE_BYTES + 24;
 const MAX_WAL_BYTES: u64 = 16 << 20;
 /// A log smaller than this would be checkpointed all the time.
 const MIN_WAL_BYTES: u64 = 1 << 20;
+/// Bytes of the disk that the database leaves free when it is the disk that is full and not the budget: the log may
+/// outgrow its size for a moment.
+const SPARE_BYTES: u64 = 2 << 20;
 /// First SQLite without the bug by which a write during a checkpoint could corrupt the file.
 const MIN_SQLITE: i32 = 3_051_003;
 
@@ -40,6 +43,19 @@ impl Budget {
     pub(super) fn of(max_bytes: u64) -> Self {
         let wal_bytes = (max_bytes / 16).clamp(MIN_WAL_BYTES, MAX_WAL_BYTES);
         Self { wal_bytes, max_pages: max_bytes.saturating_sub(2 * wal_bytes).max(PAGE_BYTES * 1024) / PAGE_BYTES }
+    }
+
+    /// What is left of it while the disk has less room. The file stops growing as long as a checkpoint still fits: if
+    /// none did, nothing could be written any more, not even that buckets are delivered, which is what makes room.
+    pub(super) fn on_disk(self, path: &Path, pages: u64) -> Self {
+        let (Ok(disk), Ok(file)) = (rustix::fs::statvfs(path), fs::metadata(path)) else { return self };
+        self.within(disk.f_bavail.saturating_mul(disk.f_frsize), file.len(), pages)
+    }
+
+    /// So many bytes are free beside a file of this length that has, with what is in the log, so many pages.
+    fn within(self, free: u64, file: u64, pages: u64) -> Self {
+        let room = (file + free.saturating_sub(SPARE_BYTES)) / PAGE_BYTES;
+        Self { max_pages: self.max_pages.min(room.max(pages)), ..self }
     }
 
     /// Frames at which the log is checkpointed.
@@ -245,6 +261,16 @@ mod tests {
         assert!(lock(&path).unwrap_err().to_string().contains("second tipbucket"));
         drop(first);
         lock(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_stops_growing_before_the_disk_is_full() {
+        let budget = Budget { wal_bytes: 1 << 20, max_pages: 10_000 };
+        let pages =
+            |free_kib: u64, file_kib: u64, pages| budget.within(free_kib << 10, file_kib << 10, pages).max_pages;
+        assert_eq!(pages(1 << 20, 500, 600), 10_000, "the budget is less than the disk");
+        assert_eq!(pages(3 << 10, 500, 600), 500 + 1024);
+        assert_eq!(pages(0, 500, 600), 600, "what is in the log already stays");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 
+use super::database::Budget;
 use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::record::Record;
@@ -104,13 +105,14 @@ impl Engine {
         let seq = self.state.seq + 1;
         let (record, segments) = self.state.plan(seq, traces, &mut report)?;
 
+        let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             self.state.backlog.deleted(segment::delete(&tx, id.0)?);
         }
         if self.state.setup.when_full != WhenFull::Refuse {
-            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, now)?;
+            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
         self.state.names.save(&tx)?;
         for segment in &segments {
@@ -129,6 +131,14 @@ impl Engine {
         self.state.journal.trim(self.state.low(seq));
         report.committed = true;
         Ok(report)
+    }
+
+    /// Holds SQLite to the budget, or to what the disk has room for.
+    fn limit(&self) -> Result<Budget, StoreError> {
+        let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
+        let budget = self.state.budget.on_disk(&self.state.setup.path, pragma("PRAGMA page_count")?);
+        pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
+        Ok(budget)
     }
 
     /// When the next bucket is due.

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database;
+use super::database::{self, Budget};
 use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::state::State;
@@ -17,11 +17,16 @@ const MAX_SEGMENTS: usize = 16;
 
 /// Makes room until the file is below its soft limit: thins while there is something to thin, if that is wanted, and
 /// evicts then. How many samples were thinned, and how many buckets evicted.
-pub(super) fn make_room(db: &Connection, state: &mut State, now: Timestamp) -> Result<(u64, u64), StoreError> {
+pub(super) fn make_room(
+    db: &Connection,
+    state: &mut State,
+    budget: Budget,
+    now: Timestamp,
+) -> Result<(u64, u64), StoreError> {
     let (mut thinned, mut evicted) = (0, 0);
     for _ in 0..MAX_SEGMENTS {
         let used = database::used_pages(db)?;
-        if used * 100 <= state.budget.max_pages * SOFT_LIMIT_PERCENT {
+        if used * 100 <= budget.max_pages * SOFT_LIMIT_PERCENT {
             break;
         }
         if state.setup.when_full == WhenFull::Thin

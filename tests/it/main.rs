@@ -5,6 +5,7 @@ mod day;
 mod drills;
 mod main_job;
 mod mqtt;
+mod operations;
 mod serial;
 mod settings;
 mod support;
