@@ -3,6 +3,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
+use super::database;
 use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::state::State;
@@ -19,10 +20,7 @@ const MAX_SEGMENTS: usize = 16;
 pub(super) fn make_room(db: &Connection, state: &mut State, now: Timestamp) -> Result<(u64, u64), StoreError> {
     let (mut thinned, mut evicted) = (0, 0);
     for _ in 0..MAX_SEGMENTS {
-        let pragma = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
-        let used = pragma("page_count")
-            .and_then(|pages| Ok(pages - pragma("freelist_count")?))
-            .doing("measure the database")?;
+        let used = database::used_pages(db)?;
         if used * 100 <= state.budget.max_pages * SOFT_LIMIT_PERCENT {
             break;
         }

@@ -11,6 +11,7 @@ use super::ledger::Loss;
 use super::names::Names;
 use super::record::Record;
 use super::redelivery::{Redelivery, Trace};
+use super::segment::{Packed, Packer};
 use super::{Delivery, StoreError, frame, recovery};
 use crate::model::bucketer::{BucketKey, Bucketer, Pushed};
 use crate::model::{Reading, Sample, Timestamp};
@@ -73,6 +74,28 @@ impl State {
             Pushed::Kept => report.readings += 1,
             Pushed::Duplicate => report.duplicates += 1,
         }
+    }
+
+    /// What the record `seq` will say, and the segments of the buckets that are closed in it. Touches no disk.
+    pub(super) fn plan(
+        &mut self,
+        seq: u64,
+        traces: Vec<Trace>,
+        report: &mut Report,
+    ) -> Result<(Record, Vec<Packed>), StoreError> {
+        let step = self.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
+        let mut record = Record { traces, groups: step.groups, ..Record::default() };
+        let mut packer = Packer::default();
+        let mut segments = Vec::new();
+        for closed in step.closed {
+            record.seals.push(closed.key());
+            let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
+            report.sealed += 1;
+            report.late += u64::from(sealed.late);
+            segments.extend(packer.add(&sealed));
+        }
+        segments.extend(packer.finish());
+        Ok((record, segments))
     }
 
     /// Writes the record, and what must be written beside it so that old records can go.

@@ -3,6 +3,7 @@
 mod answers;
 mod archive;
 mod database;
+mod economy;
 mod faults;
 mod forward;
 mod login;
