@@ -58,6 +58,7 @@ fn idle(program: &str, broker: &Mosquitto) {
 
 fn load(program: &str, broker: &Mosquitto) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("folder");
+    std::fs::create_dir(folder.path().join("archive")).expect("archive folder");
     let seconds = std::env::var("MEMORY_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(LOAD_SECONDS);
     let upstream = match std::env::var("MONGODB_URI") {
         Ok(uri) => format!("type = 'mongodb'\nuri = '{uri}'\ndatabase = 'tipbucket_bench'"),

@@ -146,6 +146,7 @@ impl Subscriber {
         let (counted, stopped) = (stats.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("folder");
+            std::fs::create_dir(folder.path().join("archive")).expect("archive folder");
             let site = folder.path().join("site.toml");
             std::fs::write(&site, site_file(port, &folder.path().display().to_string())).expect("site file");
             let settings = settings::load(&site, []).expect("good site file");
