@@ -146,6 +146,18 @@ impl Engine {
         self.state.bucketer.next_due()
     }
 
+    /// After a commit that failed and yet left its record: the log's pages may be in memory only, and syncing them again
+    /// would prove nothing. Copying them into the file writes them anew, and that sync is believed.
+    pub(super) fn make_durable(&self) -> Result<(), StoreError> {
+        database::checkpoint(&self.db)?;
+        match database::log_frames(&self.db)? {
+            (frames, copied) if copied >= frames => Ok(()),
+            _ => {
+                Err(StoreError::Unusable("the log could not be copied into the database: a reader holds it".to_owned()))
+            }
+        }
+    }
+
     /// The number of the last record written; 0 before the first.
     pub(super) fn last_record(&self) -> u64 {
         self.state.seq

@@ -153,7 +153,8 @@ impl Writer {
     /// When to look again: at the deadline, or when a bucket is due.
     fn wake(&self, deadline: Option<Instant>) -> Instant {
         let due = self.engine.as_ref().and_then(Engine::next_due);
-        let due = Instant::now() + due.map_or(MAX_SLEEP, |due| due.since(self.clock.now()).min(MAX_SLEEP));
+        let longest = if self.salvage.is_some() { SETTLE_WAIT } else { MAX_SLEEP };
+        let due = Instant::now() + due.map_or(longest, |due| due.since(self.clock.now()).min(longest));
         deadline.map_or(due, |deadline| deadline.min(due))
     }
 
@@ -218,6 +219,7 @@ impl Writer {
                 None => quarantine::open(&setup, &names, now, true).map_err(|error| (error, tried))?,
             };
             if tried.is_some_and(|tried| tried <= engine.last_record()) {
+                engine.make_durable().map_err(|error| (error, tried))?;
                 return Ok(Committed { engine, salvage, report: Report::default(), long: true });
             }
             let trying = engine.last_record() + 1;
