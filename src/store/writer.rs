@@ -235,7 +235,9 @@ impl Writer {
                 Ok(long)
             }
             Err((error, tried)) => {
-                self.tried = tried;
+                // A transaction that found no room is rolled back for certain; and settling twice does no harm.
+                let certain = matches!(error, StoreError::Full { .. }) || batch.only_settle;
+                self.tried = tried.filter(|_| !certain);
                 Err(error)
             }
         })
