@@ -57,9 +57,9 @@ release: ## a release binary for this machine
 	scripts/setup-test.sh build
 	cargo build --locked --release --bin tipbucket
 
-bench: ## measure
+bench: ## measure speed and memory (some ten minutes; docs/BENCHMARKS.md)
 	scripts/setup-test.sh test
-	cargo bench --locked
+	cargo bench --locked --bench '*'
 
 install: ## put BINARY, the unit and a first site file in place (DESTDIR and PREFIX as usual)
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/tipbucket

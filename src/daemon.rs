@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::health::Health;
-use crate::settings::Settings;
+use crate::model::SensorName;
+use crate::settings::{Notes, Settings};
 use crate::sources::{Intake, supervise};
 use crate::stats::Stats;
 use crate::upstream::{Meta, Tuning, Upstream};
@@ -51,12 +52,8 @@ pub async fn run_with(
         stats.clone(),
     );
     let (inlet, outlet, writer) = opened.await.context("cannot start the store")?;
-    let meta = settings.notes.into_iter().map(|(sensor, notes)| {
-        let tags = notes.tags.into_iter().map(|(tag, text)| (tag.to_string(), text)).collect();
-        (sensor, Meta { units: notes.units.into_iter().collect(), tags })
-    });
-    let upstream =
-        Upstream::new(settings.upstream, settings.site, meta.collect::<HashMap<_, _>>(), clock.clone(), tuning);
+    let meta = described(settings.notes);
+    let upstream = Upstream::new(settings.upstream, settings.site, meta, clock.clone(), tuning);
     let end = CancellationToken::new();
     let mut writer = Part::new("store", tokio::spawn(writer.run()));
     let forward = forwarder::run(outlet, upstream, clock.clone(), stats.clone(), end.clone());
@@ -102,6 +99,15 @@ pub async fn run_with(
         Some(error) => Err(error),
         None => ended,
     }
+}
+
+/// What documents say about sensors besides their readings.
+fn described(notes: HashMap<SensorName, Notes>) -> HashMap<SensorName, Meta> {
+    let described = notes.into_iter().map(|(sensor, notes)| {
+        let tags = notes.tags.into_iter().map(|(tag, text)| (tag.to_string(), text)).collect();
+        (sensor, Meta { units: notes.units.into_iter().collect(), tags })
+    });
+    described.collect()
 }
 
 /// A part that lives as long as the daemon.

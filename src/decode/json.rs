@@ -98,6 +98,11 @@ impl fmt::Display for Refused {
 }
 
 impl Decoder {
+    /// Whether readings bear a time of their own.
+    pub const fn reads_time(&self) -> bool {
+        self.shape.time.is_some()
+    }
+
     /// Times without an offset are of this zone, unless the shape names another.
     pub fn assume_zone(&mut self, zone: &TimeZone) {
         self.shape.zone.get_or_insert_with(|| zone.clone());

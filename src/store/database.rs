@@ -173,8 +173,9 @@ pub(super) fn checkpoint(db: &Connection) -> Result<(), StoreError> {
 
 /// Frames in the log, and how many of them are copied into the file already. Copies nothing.
 pub(super) fn log_frames(db: &Connection) -> Result<(u64, u64), StoreError> {
-    let frames =
-        db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+    let frames = db
+        .prepare_cached("PRAGMA wal_checkpoint(NOOP)")
+        .and_then(|mut measure| measure.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))));
     let (frames, copied) = frames.doing("measure the write-ahead log")?;
     Ok((u64::try_from(frames).unwrap_or(0), u64::try_from(copied).unwrap_or(0)))
 }
@@ -184,6 +185,14 @@ fn log_bytes(path: &Path) -> u64 {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     fs::metadata(log).map_or(0, |log| log.len())
+}
+
+/// Pages of the file that hold something.
+pub(super) fn used_pages(db: &Connection) -> Result<u64, StoreError> {
+    let pragma = |sql| db.prepare_cached(sql).and_then(|mut count| count.query_row([], |row| row.get::<_, u64>(0)));
+    pragma("PRAGMA page_count")
+        .and_then(|pages| Ok(pages.saturating_sub(pragma("PRAGMA freelist_count")?)))
+        .doing("measure the database")
 }
 
 /// Writes a large row and takes it back: the log keeps the size.

@@ -11,7 +11,6 @@ use super::database::Budget;
 use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::record::Record;
-use super::segment::Packer;
 use super::state::State;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
 use crate::model::{Policies, SiteName, Timestamp};
@@ -104,18 +103,7 @@ impl Engine {
             return Ok(report);
         }
         let seq = self.state.seq + 1;
-        let step = self.state.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
-        let mut record = Record { traces, groups: step.groups, ..Record::default() };
-        let mut packer = Packer::default();
-        let mut segments = Vec::new();
-        for closed in step.closed {
-            record.seals.push(closed.key());
-            let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
-            report.sealed += 1;
-            report.late += u64::from(sealed.late);
-            segments.extend(packer.add(&sealed));
-        }
-        segments.extend(packer.finish());
+        let (record, segments) = self.state.plan(seq, traces, &mut report)?;
 
         let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
@@ -193,22 +181,15 @@ impl Engine {
         stats.max_bytes.set(gauge(self.state.setup.max_bytes));
     }
 
-    /// Copies the write-ahead log into the file when it is long enough. Call it after the receipts: nobody waits for it.
-    pub(super) fn checkpoint_if_long(&self) -> Result<(), StoreError> {
+    /// Whether the write-ahead log is long enough to be copied into the file.
+    pub(super) fn is_log_long(&self) -> Result<bool, StoreError> {
         let (frames, copied) = database::log_frames(&self.db)?;
-        if frames >= self.state.budget.checkpoint_frames() && frames > copied {
-            database::checkpoint(&self.db)
-        } else {
-            Ok(())
-        }
+        Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 
     /// Bytes of the database in use, and of its log.
     fn bytes(&self) -> Result<u64, StoreError> {
-        let pragma = |name: &str| self.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
-        let pages = pragma("page_count")
-            .and_then(|pages| Ok(pages - pragma("freelist_count")?))
-            .doing("measure the database")?;
+        let pages = database::used_pages(&self.db)?;
         Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes)
     }
 

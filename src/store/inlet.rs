@@ -41,8 +41,15 @@ impl Inlet {
     /// Hands a delivery over; waits while too much waits already. Dropped half-way, nothing was handed over.
     pub async fn push(&self, delivery: Delivery) -> Result<(), Closed> {
         let weight = delivery.weight().min(MAX_WAITING_BYTES) as u32;
-        let slot = self.to.reserve().await.map_err(|_| Closed)?;
-        let room = self.room.acquire_many(weight).await.map_err(|_| Closed)?;
+        // Nearly always there is room, and then nothing is waited for.
+        let slot = match self.to.try_reserve() {
+            Ok(slot) => slot,
+            Err(_) => self.to.reserve().await.map_err(|_| Closed)?,
+        };
+        let room = match self.room.try_acquire_many(weight) {
+            Ok(room) => room,
+            Err(_) => self.room.acquire_many(weight).await.map_err(|_| Closed)?,
+        };
         room.forget();
         slot.send((delivery, weight));
         Ok(())

@@ -26,6 +26,7 @@ mod quota;
 mod record;
 mod recovery;
 mod redelivery;
+mod rehearsal;
 mod schema;
 mod segment;
 mod state;
@@ -41,6 +42,7 @@ pub use delivery::{Delivery, Origin, OriginKind, Receipt};
 pub use error::StoreError;
 pub use inlet::{Closed, Deliveries, Inlet, inlet};
 pub use outlet::Outlet;
+pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
 pub use writer::Writer;
 

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database::Budget;
+use super::database::{self, Budget};
 use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::state::State;
@@ -25,10 +25,7 @@ pub(super) fn make_room(
 ) -> Result<(u64, u64), StoreError> {
     let (mut thinned, mut evicted) = (0, 0);
     for _ in 0..MAX_SEGMENTS {
-        let pragma = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u64>(0));
-        let used = pragma("page_count")
-            .and_then(|pages| Ok(pages - pragma("freelist_count")?))
-            .doing("measure the database")?;
+        let used = database::used_pages(db)?;
         if used * 100 <= budget.max_pages * SOFT_LIMIT_PERCENT {
             break;
         }

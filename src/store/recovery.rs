@@ -45,6 +45,7 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
+        stamps: HashMap::default(),
     };
     load_snapshot(&db, &mut state)?;
     let spilled_until = load_spills(&db, &mut state)?;

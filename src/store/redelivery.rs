@@ -5,7 +5,7 @@
 //! matches is dropped (and acknowledged). Retained values come at every subscription; the last one taken per topic is
 //! remembered. All of it is written in the same commit as the readings, so a SIGKILL changes nothing.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::{Origin, OriginKind};
 use crate::model::SourceName;
@@ -18,21 +18,23 @@ const MAX_TOPICS: usize = 10_000;
 /// Sources remembered; a site has a handful.
 const MAX_SOURCES: usize = 256;
 
+type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
 /// What is remembered of every broker connection.
 #[derive(Debug, Default)]
-pub(super) struct Redelivery(HashMap<SourceName, Memory>);
+pub(super) struct Redelivery(Map<SourceName, Memory>);
 
 #[derive(Debug, Default)]
 struct Memory {
-    by_packet: HashMap<u16, u32>,
+    by_packet: Map<u16, u32>,
     /// Packet numbers in order of arrival; a number may stand here several times.
     recent: VecDeque<(u16, u32)>,
     /// The last retained value taken, by topic.
-    retained: HashMap<u32, u32>,
+    retained: Map<u32, u32>,
     /// The last value of any kind, by topic; not written.
-    last: HashMap<u32, u32>,
+    last: Map<u32, u32>,
     /// What was recent before the last start: a retained copy of one of these was taken.
-    before_start: HashSet<u32>,
+    before_start: Map<u32, ()>,
 }
 
 /// What a record keeps of one message.
@@ -59,7 +61,7 @@ impl Redelivery {
             OriginKind::Retained => {
                 memory.retained.get(&topic) == Some(&content)
                     || memory.last.get(&topic) == Some(&content)
-                    || (!memory.last.contains_key(&topic) && memory.before_start.contains(&content))
+                    || (!memory.last.contains_key(&topic) && memory.before_start.contains_key(&content))
             }
             OriginKind::Fresh { .. } | OriginKind::Unnumbered | OriginKind::SessionLost => false,
         }
@@ -79,33 +81,25 @@ impl Redelivery {
                 return None;
             }
         };
+        let memory = self.memory(&origin.source)?;
         if kind != TraceKind::SessionLost {
-            self.memory(&origin.source)?.set_last(topic, content);
+            memory.set_last(topic, content);
         }
-        let trace = Trace { source: origin.source.clone(), kind };
-        self.apply(&trace);
-        Some(trace)
+        memory.apply(kind);
+        Some(Trace { source: origin.source.clone(), kind })
     }
 
     /// Takes what a record kept.
     pub(super) fn apply(&mut self, trace: &Trace) {
-        let Some(memory) = self.memory(&trace.source) else { return };
-        match trace.kind {
-            TraceKind::Numbered { packet_id, content } => memory.set_packet(packet_id, content),
-            TraceKind::Retained { topic, content } => {
-                bounded_insert(&mut memory.retained, topic, content);
-            }
-            TraceKind::SessionLost => {
-                memory.by_packet.clear();
-                memory.recent.clear();
-            }
+        if let Some(memory) = self.memory(&trace.source) {
+            memory.apply(trace.kind);
         }
     }
 
     /// After recovery: what is remembered now was taken before this start.
     pub(super) fn started(&mut self) {
         for memory in self.0.values_mut() {
-            memory.before_start = memory.recent.iter().map(|(_, content)| *content).collect();
+            memory.before_start = memory.recent.iter().map(|(_, content)| (*content, ())).collect();
         }
     }
 
@@ -155,6 +149,17 @@ impl Redelivery {
 }
 
 impl Memory {
+    fn apply(&mut self, kind: TraceKind) {
+        match kind {
+            TraceKind::Numbered { packet_id, content } => self.set_packet(packet_id, content),
+            TraceKind::Retained { topic, content } => bounded_insert(&mut self.retained, topic, content),
+            TraceKind::SessionLost => {
+                self.by_packet.clear();
+                self.recent.clear();
+            }
+        }
+    }
+
     fn set_packet(&mut self, packet_id: u16, content: u32) {
         self.by_packet.insert(packet_id, content);
         self.recent.push_back((packet_id, content));
@@ -172,7 +177,7 @@ impl Memory {
 }
 
 /// Inserts; a map that is full forgets all: a retained value may then be taken a second time, never lost.
-fn bounded_insert(map: &mut HashMap<u32, u32>, topic: u32, content: u32) {
+fn bounded_insert(map: &mut Map<u32, u32>, topic: u32, content: u32) {
     if map.len() >= MAX_TOPICS && !map.contains_key(&topic) {
         map.clear();
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::engine::{Batch, Engine, Report, Setup};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
-use super::{Deliveries, Delivery, Head, Receipt, Settled, StoreError};
+use super::{Deliveries, Delivery, Head, Receipt, Settled, StoreError, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -63,6 +63,8 @@ pub struct Writer {
 struct Gathered {
     batch: Batch,
     weight: usize,
+    /// A source cannot go on without this commit.
+    urgent: bool,
     replies: Vec<oneshot::Sender<()>>,
 }
 
@@ -71,6 +73,8 @@ struct Committed {
     engine: Engine,
     salvage: Option<Salvage>,
     report: Report,
+    /// The log is long enough to be copied into the file.
+    long: bool,
 }
 
 /// Which of the two ends are still open.
@@ -111,11 +115,11 @@ impl Writer {
                 }
                 delivery = self.deliveries.next(), if ends.deliveries => match delivery {
                     Some((delivery, weight)) => {
-                        let urgent = delivery.urgent;
                         gathered.add(delivery, weight);
                         deadline.get_or_insert_with(|| Instant::now() + self.commit_every);
-                        if urgent || gathered.weight >= FULL_WEIGHT {
-                            self.take_waiting(&mut gathered);
+                        // All that wait: setting a timer for each would cost more than taking it.
+                        self.take_waiting(&mut gathered);
+                        if gathered.urgent || gathered.weight >= FULL_WEIGHT {
                             return Some(gathered);
                         }
                     }
@@ -160,10 +164,14 @@ impl Writer {
 
     /// Commits, however often it must be tried, and tells everyone.
     async fn commit(&mut self, gathered: Gathered, ends: &mut Ends) -> anyhow::Result<()> {
-        let Gathered { batch, weight, mut replies } = gathered;
+        let Gathered { batch, weight, mut replies, .. } = gathered;
         let mut batch = Arc::new(batch);
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_CAP);
-        while let Err(error) = self.try_commit(&batch).await? {
+        let long = loop {
+            let error = match self.try_commit(&batch).await? {
+                Ok(long) => break long,
+                Err(error) => error,
+            };
             self.stats.store().rounds.inc();
             self.stats.store().condition.down(self.clock.now(), &error);
             let waiting = Arc::get_mut(&mut batch).expect("the blocking thread gave its share back");
@@ -175,7 +183,7 @@ impl Writer {
                     ..Batch::default()
                 });
                 match self.try_commit(&settled).await? {
-                    Ok(()) => replies.drain(..).for_each(tell_settled),
+                    Ok(_) => replies.drain(..).for_each(tell_settled),
                     Err(_) => waiting.settled = Arc::into_inner(settled).map(|batch| batch.settled).unwrap_or_default(),
                 }
             }
@@ -191,16 +199,16 @@ impl Writer {
                     None => ends.settles = false,
                 },
             }
-        }
+        };
         self.deliveries.release(weight);
         let batch = Arc::into_inner(batch).expect("the blocking thread gave its share back");
         batch.deliveries.into_iter().filter_map(|delivery| delivery.receipt).for_each(Receipt::fire);
         replies.into_iter().for_each(tell_settled);
-        self.checkpoint().await
+        if long { self.checkpoint().await } else { Ok(()) }
     }
 
-    /// One try. On an error the engine is gone: the next try reads everything back from disk.
-    async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<(), StoreError>> {
+    /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
+    async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
         let (shared, now, tried) = (Arc::clone(batch), self.clock.now(), self.tried.take());
         let started = std::time::Instant::now();
@@ -210,17 +218,19 @@ impl Writer {
                 None => quarantine::open(&setup, &names, now, true).map_err(|error| (error, tried))?,
             };
             if tried.is_some_and(|tried| tried <= engine.last_record()) {
-                return Ok(Committed { engine, salvage, report: Report::default() });
+                return Ok(Committed { engine, salvage, report: Report::default(), long: true });
             }
             let trying = engine.last_record() + 1;
             let report = engine.commit(&shared, now).map_err(|error| (error, Some(trying)))?;
-            Ok(Committed { engine, salvage, report })
+            // If that cannot be told, the checkpoint will tell why.
+            let long = engine.is_log_long().unwrap_or(true);
+            Ok(Committed { engine, salvage, report, long })
         };
         Ok(match spawn_blocking(work).await.context("the store panicked")? {
-            Ok(Committed { engine, salvage, report }) => {
+            Ok(Committed { engine, salvage, report, long }) => {
                 self.tell(&engine, report, started.elapsed());
                 self.advance(engine, salvage);
-                Ok(())
+                Ok(long)
             }
             Err((error, tried)) => {
                 self.tried = tried;
@@ -265,7 +275,8 @@ impl Writer {
         }
         let (Some(mut salvage), Some(mut engine)) = (self.salvage.take(), self.engine.take()) else { return Ok(()) };
         let work = move || {
-            let done = salvage.step(&engine.db).and_then(|done| engine.recount().map(|()| done));
+            let done = salvage.step(&engine.db);
+            let done = done.and_then(|done| if done { engine.recount().map(|()| done) } else { Ok(done) });
             (engine, salvage, done)
         };
         let (engine, salvage, done) = spawn_blocking(work).await.context("the store panicked")?;
@@ -289,10 +300,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Copies the log into the file. After the receipts: nobody waits for it.
     async fn checkpoint(&mut self) -> anyhow::Result<()> {
         let Some(engine) = self.engine.take() else { return Ok(()) };
         let (engine, result) = spawn_blocking(move || {
-            let result = engine.checkpoint_if_long();
+            let result = database::checkpoint(&engine.db);
             (engine, result)
         })
         .await
@@ -357,6 +369,7 @@ fn tell_settled(reply: oneshot::Sender<()>) {
 impl Gathered {
     fn add(&mut self, delivery: Delivery, weight: u32) {
         self.weight += weight as usize;
+        self.urgent |= delivery.urgent;
         self.batch.deliveries.push(delivery);
     }
 

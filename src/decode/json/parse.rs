@@ -88,11 +88,12 @@ impl<'a> Reader<'a> {
 
     fn object(&mut self, depth: usize) -> Result<Node<'a>, String> {
         self.at += 1;
-        let mut members: Vec<(Cow<'a, str>, Node<'a>)> = Vec::new();
         self.space();
         if self.take(b'}') {
-            return Ok(Node::Map(members));
+            return Ok(Node::Map(Vec::new()));
         }
+        // Most payloads have a handful of keys: one allocation.
+        let mut members: Vec<(Cow<'a, str>, Node<'a>)> = Vec::with_capacity(8);
         loop {
             self.space();
             if self.peek() != Some(b'"') {

@@ -58,6 +58,11 @@ pub struct Decoded {
 }
 
 impl Rules {
+    /// Whether a line bears a time of its own.
+    pub const fn tells_time(&self) -> bool {
+        self.time_field.is_some()
+    }
+
     /// Reads a line (without its delimiter); `None` if it says nothing; in words why it cannot be read at all.
     pub fn decode(&self, line: &str, local: Local<'_>) -> Result<Option<Decoded>, String> {
         if line.trim().is_empty() || self.skip.iter().any(|skip| skip.is_match(line)) {

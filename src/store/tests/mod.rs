@@ -240,6 +240,23 @@ async fn a_message_delivered_again_is_stored_once_also_after_a_kill() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn equal_readings_stamped_in_one_millisecond_are_as_many_readings() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = site(folder.path(), clock()).await;
+    let stamped = |value| Delivery { stamped: true, ..Delivery::of(vec![reading("s", 1, Value::I64(value))]) };
+    for value in [7, 7, 7, 8, 7] {
+        site.inlet.push(stamped(value)).await.unwrap();
+    }
+    site.commit(Delivery::of(vec![reading("s", 1, Value::I64(7))])).await;
+    let (buckets, _) = site.buckets(1).await;
+    let order: Vec<_> =
+        buckets[0].samples.iter().map(|s| (s.at.as_millis() - START - 1000, s.fields[0].1.clone())).collect();
+    assert_eq!(order, [7, 7, 7, 8, 7].iter().enumerate().map(|(i, v)| (i as i64, Value::I64(*v))).collect::<Vec<_>>());
+    assert_eq!(site.stats.store().duplicates.get(), 1, "with a time of its own it is the same reading");
+    site.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_invented_sensors_is_refused_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let site = site_with(folder.path(), clock(), |_| {}, 1000, 3).await;

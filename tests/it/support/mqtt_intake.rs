@@ -12,7 +12,7 @@ use tipbucket::store::{Deliveries, Delivery, OriginKind, inlet};
 use tokio::task::JoinHandle;
 
 /// Longest that anything may take that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The source at work, and what it hands over.
 #[derive(Debug)]

@@ -70,7 +70,7 @@ impl WirePeer {
         self.script.lock().unwrap().max_document = Some(bytes);
     }
 
-    /// The inserts and finds it was sent, `documents` as an array inside.
+    /// The reads and writes it was sent, `documents` as an array inside.
     pub(crate) fn commands(&self) -> Vec<Document> {
         self.script.lock().unwrap().commands.clone()
     }
@@ -128,6 +128,7 @@ fn answer(command: Document, address: SocketAddr, script: &Mutex<Script>) -> Ans
         "hello" | "isMaster" | "ismaster" => return Answer::Document(hello(address, script.max_document)),
         "insert" => doc! { "ok": 1, "n": command.get_array("documents").unwrap().len() as i32 },
         "find" => doc! { "ok": 1, "cursor": { "id": 0_i64, "ns": "a.b", "firstBatch": [] } },
+        "update" | "delete" | "findAndModify" | "bulkWrite" => doc! { "ok": 1 },
         _ => return Answer::Document(doc! { "ok": 1 }),
     };
     script.commands.push(command);
