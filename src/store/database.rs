@@ -45,6 +45,12 @@ impl Budget {
         Self { wal_bytes, max_pages: max_bytes.saturating_sub(2 * wal_bytes).max(PAGE_BYTES * 1024) / PAGE_BYTES }
     }
 
+    /// The budget of the store at `path`: of `max_bytes`, or of what the disk has room for. Without the latter a journal as
+    /// long as a large budget allows could fill a small disk, and nothing would make room again.
+    pub(super) fn at(path: &Path, max_bytes: u64) -> Self {
+        Self::of(max_bytes.min(disk_room(path)))
+    }
+
     /// What is left of it while the disk has less room. The file stops growing as long as a checkpoint still fits: if
     /// none did, nothing could be written any more, not even that buckets are delivered, which is what makes room.
     pub(super) fn on_disk(self, path: &Path, pages: u64) -> Self {
@@ -62,6 +68,14 @@ impl Budget {
     pub(super) fn checkpoint_frames(self) -> u64 {
         self.wal_bytes / FRAME_BYTES
     }
+}
+
+/// Bytes that the disk has for the store at `path`: those that are free and those that the store has.
+pub(super) fn disk_room(path: &Path) -> u64 {
+    let Ok(disk) = rustix::fs::statvfs(folder(path)) else { return u64::MAX };
+    let bytes = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
+    let ours = bytes(path) + bytes(&path.with_file_name(log_name(path)));
+    disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(ours)
 }
 
 /// Takes the store for this process, until the file is dropped. Two writers would overwrite each other's journal.
@@ -211,8 +225,17 @@ fn restrict(path: &Path) -> io::Result<()> {
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder(path))?.sync_all()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn log_name(path: &Path) -> std::ffi::OsString {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push("-wal");
+    name
 }
 
 #[cfg(test)]

@@ -68,6 +68,11 @@ pub async fn open(
         policies,
     };
     let (lock, ours) = database::lock(&setup.path)?;
+    let room = database::disk_room(&setup.path);
+    if room < setup.max_bytes {
+        let (most, room) = (config.max_bytes, bytesize::ByteSize::b(room));
+        tracing::warn!("store.max_bytes is {most}, but the disk has room for {room} only: that is the budget now");
+    }
     let names = names::NameReader::default();
     let (opened, shared, now) = (setup.clone(), names.clone(), clock.now());
     let work = move || -> Result<_, StoreError> {

@@ -70,7 +70,7 @@ pub(super) fn replace(setup: &Setup, names: &NameReader, now: Timestamp) -> Resu
     );
     let old = database::open_reader(&aside).ok();
     let mut salvage = Salvage { path: aside, old, next: 0, rows: 0, skipped: 0 };
-    let fresh = database::open_writer(&setup.path, database::Budget::of(setup.max_bytes))?;
+    let fresh = database::open_writer(&setup.path, database::Budget::at(&setup.path, setup.max_bytes))?;
     salvage.bring_small(&fresh)?;
     drop(fresh);
     let mut engine = recovery::recover(setup.clone(), names)?;

@@ -27,7 +27,7 @@ const MAX_SENSORS: usize = 16 << 20;
 
 /// Opens the file and rebuilds everything in memory.
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
-    let budget = Budget::of(setup.max_bytes);
+    let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
     let Replay { journal, last, records } = Journal::read(&db)?;
