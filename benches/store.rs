@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::{Site, Stopwatch, introduce, is_wanted, median, policies};
 use tipbucket::clock::Clock;
-use tipbucket::model::Timestamp;
+use tipbucket::model::{SiteName, Timestamp};
 use tipbucket::stats::Stats;
 use tipbucket::store::{self, Backlog, Config, Delivery, Inlet, Settled};
 
@@ -54,7 +54,15 @@ fn round(at_once: usize) -> Round {
     let config = Config { path: folder.path().join("bench.db"), ..Config::default() };
     runtime.block_on(async {
         let stats = Stats::default();
-        let opened = store::open(&config, policies(), SENSORS, Clock::system(), stats.clone()).await;
+        let opened = store::open(
+            &config,
+            SiteName::new("bench").expect("a sound name"),
+            policies(),
+            SENSORS,
+            Clock::system(),
+            stats.clone(),
+        )
+        .await;
         let (inlet, outlet, writer) = opened.expect("store opens");
         let writer = tokio::spawn(writer.run());
         let forwarder = tokio::spawn(draw(outlet));

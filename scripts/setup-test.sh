@@ -6,6 +6,7 @@
 #   setup-test.sh test    build, the broker, tools and servers the suite talks to (target/venv)
 #   setup-test.sh cross   build, both ARM cross compilers and Rust targets
 #   setup-test.sh arm     test, cross and qemu-user
+#   setup-test.sh systemd build, debootstrap and systemd-nspawn
 #
 # Debian packages need root or sudo. Elsewhere the script names what to install and stops.
 set -euo pipefail
@@ -60,10 +61,7 @@ want_build() {
 
 want_test() {
     need mosquitto have mosquitto
-    need socat have socat
-    need strace have strace
     need systemd have systemd-analyze
-    need tzdata test -e /usr/share/zoneinfo/Europe/Amsterdam
     find_python >/dev/null || packages+=(python3 python3-venv)
 }
 
@@ -74,6 +72,11 @@ want_cross() {
 
 want_qemu() {
     have qemu-aarch64-static && have qemu-arm-static || packages+=(qemu-user-static)
+}
+
+want_container() {
+    need debootstrap have debootstrap
+    need systemd-container have systemd-nspawn
 }
 
 install_packages() {
@@ -140,5 +143,6 @@ case "${1:-test}" in
         want_build; want_test; want_cross; want_qemu
         install_packages; make_venv; add_rust_targets
         ;;
-    *) fail "usage: setup-test.sh [build|lint|test|cross|arm]" ;;
+    systemd) want_build; want_container; install_packages ;;
+    *) fail "usage: setup-test.sh [build|lint|test|cross|arm|systemd]" ;;
 esac

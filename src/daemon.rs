@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::health::Health;
-use crate::settings::Settings;
+use crate::model::SensorName;
+use crate::settings::{Notes, Settings};
 use crate::sources::{Intake, supervise};
 use crate::stats::Stats;
 use crate::upstream::{Meta, Tuning, Upstream};
@@ -42,29 +43,33 @@ pub async fn run_with(
     let subject =
         web::Subject { site: settings.site.clone(), started: clock.now(), stats: stats.clone(), clock: clock.clone() };
     let max_sensors = settings.max_sensors as usize;
-    let opened = store::open(&settings.store, settings.policies, max_sensors, clock.clone(), stats.clone());
+    let opened = store::open(
+        &settings.store,
+        settings.site.clone(),
+        settings.policies,
+        max_sensors,
+        clock.clone(),
+        stats.clone(),
+    );
     let (inlet, outlet, writer) = opened.await.context("cannot start the store")?;
-    let meta = settings.notes.into_iter().map(|(sensor, notes)| {
-        let tags = notes.tags.into_iter().map(|(tag, text)| (tag.to_string(), text)).collect();
-        (sensor, Meta { units: notes.units.into_iter().collect(), tags })
-    });
-    let upstream =
-        Upstream::new(settings.upstream, settings.site, meta.collect::<HashMap<_, _>>(), clock.clone(), tuning);
+    let meta = described(settings.notes);
+    let upstream = Upstream::new(settings.upstream, settings.site, meta, clock.clone(), tuning);
     let end = CancellationToken::new();
     let mut writer = Part::new("store", tokio::spawn(writer.run()));
     let forward = forwarder::run(outlet, upstream, clock.clone(), stats.clone(), end.clone());
     let mut forwarder = Part::new("forwarder", tokio::spawn(forward));
     let mut web = Part::new("status page", tokio::spawn(web::serve(settings.web, subject)));
+    let intake = |name, kind| Intake {
+        stats: stats.source(&name, kind),
+        name,
+        clock: clock.clone(),
+        admission: settings.admission,
+        timezone: settings.timezone.clone(),
+        inlet: inlet.clone(),
+    };
     let mut sources = JoinSet::new();
     for source in settings.sources {
-        let intake = Intake {
-            stats: stats.source(&source.name, source.kind),
-            name: source.name,
-            clock: clock.clone(),
-            admission: settings.admission,
-            inlet: inlet.clone(),
-        };
-        sources.spawn(supervise(source.config.build(), intake));
+        sources.spawn(supervise(source.config.build(), intake(source.name, source.kind)));
     }
     drop(inlet);
     health.ready();
@@ -94,6 +99,15 @@ pub async fn run_with(
         Some(error) => Err(error),
         None => ended,
     }
+}
+
+/// What documents say about sensors besides their readings.
+fn described(notes: HashMap<SensorName, Notes>) -> HashMap<SensorName, Meta> {
+    let described = notes.into_iter().map(|(sensor, notes)| {
+        let tags = notes.tags.into_iter().map(|(tag, text)| (tag.to_string(), text)).collect();
+        (sensor, Meta { units: notes.units.into_iter().collect(), tags })
+    });
+    described.collect()
 }
 
 /// A part that lives as long as the daemon.

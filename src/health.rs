@@ -46,18 +46,30 @@ impl Health {
     pub async fn run(&self) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = None;
+        let mut progress = Progress::default();
         loop {
             ticks.tick().await;
-            let rounds = self.stats.store().rounds.get();
-            let moves = before.replace(rounds) != Some(rounds);
             let status = summary(&self.stats);
-            if self.watchdog && moves {
+            if self.watchdog && progress.is_made(&self.stats) {
                 tell(&[NotifyState::Watchdog, NotifyState::Status(&status)]);
             } else {
                 tell(&[NotifyState::Status(&status)]);
             }
         }
+    }
+}
+
+/// Whether the store's task goes round.
+#[derive(Debug, Default)]
+struct Progress {
+    before: Option<u64>,
+}
+
+impl Progress {
+    /// Since the last time it was asked.
+    fn is_made(&mut self, stats: &Stats) -> bool {
+        let rounds = stats.store().rounds.get();
+        self.before.replace(rounds) != Some(rounds)
     }
 }
 
@@ -89,6 +101,16 @@ fn tell(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_stands_still_is_no_reason_for_a_ping() {
+        let (stats, mut progress) = (Stats::default(), Progress::default());
+        stats.store().rounds.inc();
+        assert!(progress.is_made(&stats));
+        assert!(!progress.is_made(&stats) && !progress.is_made(&stats));
+        stats.store().rounds.inc();
+        assert!(progress.is_made(&stats));
+    }
 
     #[test]
     fn the_status_line_says_what_matters() {

@@ -16,10 +16,23 @@ use crate::model::{SourceName, Timestamp};
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
 
 /// Everything that is counted. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Stats(Arc<Inner>);
 
-#[derive(Debug, Default)]
+impl Default for Stats {
+    fn default() -> Self {
+        let store = StoreStats {
+            condition: Condition::new("store"),
+            sensor_condition: Condition::new("store"),
+            room_condition: Condition::new("store"),
+            ..StoreStats::default()
+        };
+        let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
+    }
+}
+
+#[derive(Debug)]
 struct Inner {
     sources: Mutex<BTreeMap<SourceName, Arc<SourceStats>>>,
     store: StoreStats,
@@ -105,6 +118,8 @@ pub struct StoreStats {
     pub dead_letters: Counter,
     /// Buckets deleted, undelivered, because the disk budget was short.
     pub evicted: Counter,
+    /// Samples replaced by their rollups because the disk budget was short.
+    pub thinned: Counter,
     /// Buckets that are open.
     pub open_buckets: Gauge,
     /// Sensors known.
@@ -125,6 +140,8 @@ pub struct StoreStats {
     pub condition: Condition,
     /// Whether there is room for further sensors.
     pub sensor_condition: Condition,
+    /// Whether there is room for undelivered buckets.
+    pub room_condition: Condition,
 }
 
 /// The upstream.
@@ -166,7 +183,10 @@ pub struct State {
     pub detail: String,
     /// Failures since it last worked.
     pub failures: u64,
-    told: Timestamp,
+    /// When a failure was last told.
+    told: Option<Timestamp>,
+    /// Whether this one was.
+    is_told: bool,
 }
 
 impl Condition {
@@ -187,29 +207,40 @@ impl Condition {
         if was != Some(true) {
             let detail = detail.to_string();
             match was {
+                Some(false) if !state.is_told => {}
                 Some(false) => tracing::info!("{}: recovered after {} failures: {detail}", self.what, state.failures),
                 _ => tracing::info!("{}: {detail}", self.what),
             }
-            *state = State { up: Some(true), since: now, detail, failures: 0, told: now };
+            *state = State { up: Some(true), since: now, detail, failures: 0, told: state.told, is_told: false };
         }
     }
 
-    /// It fails. Logs at once, and again when the words change or half a minute has passed.
+    /// It fails. Logs at once, and again when half a minute has passed; what comes and goes is no more often in the log.
     pub fn down(&self, now: Timestamp, detail: impl fmt::Display) {
+        self.fail(now, detail, |what, words| tracing::warn!("{what}: {words}"));
+    }
+
+    /// It fails, and data is lost by it or a person must act. Logs as [`Self::down`], as an error.
+    pub fn lost(&self, now: Timestamp, detail: impl fmt::Display) {
+        self.fail(now, detail, |what, words| tracing::error!("{what}: {words}"));
+    }
+
+    fn fail(&self, now: Timestamp, detail: impl fmt::Display, tell: impl Fn(&str, &str)) {
         let mut state = lock(&self.state);
         let detail = detail.to_string();
-        let first = state.up != Some(false);
-        if first {
+        if state.up != Some(false) {
             state.since = now;
             state.failures = 0;
+            state.is_told = false;
         }
         state.failures += 1;
-        if first || state.told.plus(REPEAT_EVERY) <= now || now < state.told {
+        if state.told.is_none_or(|told| told.plus(REPEAT_EVERY) <= now || now < told) {
             match state.failures {
-                1 => tracing::warn!("{}: {detail}", self.what),
-                n => tracing::warn!("{}: {detail} (failure {n} since {})", self.what, state.since),
+                1 => tell(&self.what, &detail),
+                n => tell(&self.what, &format!("{detail} (failure {n} since {})", state.since)),
             }
-            state.told = now;
+            state.told = Some(now);
+            state.is_told = true;
         }
         state.up = Some(false);
         state.detail = detail;
@@ -230,6 +261,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_condition_says_what_it_is_about() {
+        let stats = Stats::default();
+        let what = |condition: &Condition| condition.what.clone();
+        assert_eq!([what(&stats.store().condition), what(&stats.upstream().condition)], ["store", "upstream"]);
+        assert_eq!(what(&stats.store().sensor_condition), "store");
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_told_once_in_half_a_minute() {
+        let condition = Condition::new("thing");
+        let told = std::cell::Cell::new(0);
+        for second in 0..60 {
+            let now = Timestamp::EPOCH.plus(Duration::from_secs(second));
+            condition.fail(now, "noise", |_, _| told.set(told.get() + 1));
+            condition.up(now, "works");
+        }
+        assert_eq!(told.get(), 2);
+        let later = Timestamp::EPOCH.plus(Duration::from_secs(100));
+        condition.fail(later, "noise", |_, words| assert_eq!(words, "noise"));
+        assert!(condition.get().is_told);
+    }
 
     #[test]
     fn a_condition_counts_failures_until_it_recovers() {

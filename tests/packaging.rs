@@ -98,6 +98,14 @@ fn every_file_names_the_same_arm_targets() {
 }
 
 #[test]
+fn time_zones_come_along() {
+    // Slim images have no zone database; where there is one, it goes first.
+    let zone = jiff::tz::TimeZoneDatabase::bundled().get("Europe/Amsterdam").unwrap();
+    let summer = zone.to_timestamp(jiff::civil::date(2026, 7, 1).at(12, 0, 0, 0)).unwrap();
+    assert_eq!(summer.to_string(), "2026-07-01T10:00:00Z");
+}
+
+#[test]
 fn the_lock_file_holds_no_banned_crate() {
     let locked = read_toml("Cargo.lock");
     let packages = locked["package"].as_array().unwrap();

@@ -14,6 +14,7 @@
 //! | no paths of one machine, no registry hosts in the tree | the repository works anywhere |
 //! | decision records: numbered without gaps, at most 40 lines | they are read when a decision is doubted |
 //! | every example configuration parses; README and CHANGELOG are there | they are a stranger's first minute |
+//! | the code map names every module of `src`, and no other | a map with holes is not believed |
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -359,4 +360,21 @@ fn a_stranger_finds_the_first_steps() {
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "SECURITY.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md"] {
         assert!(!read(name).trim().is_empty(), "{name} is empty");
     }
+}
+
+#[test]
+fn the_code_map_names_every_module() {
+    let page = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let map = page.split("## Code map").nth(1).expect("a code map").split("\n## ").next().unwrap();
+    // A row of the map begins with a path from `src`.
+    let rows = map.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |").map(|(path, _)| path));
+    let mut named: Vec<String> = rows.map(|path| format!("src/{path}")).collect();
+    named.sort();
+    let is_test = |path: &String| path.contains("tests") || path == "src/upstream/samples.rs";
+    let files = rust_files().into_iter().map(|file| file.path).filter(|path| path.starts_with("src/"));
+    let mut there: Vec<String> = files.filter(|path| !is_test(path)).collect();
+    there.sort();
+    let missing = there.iter().filter(|path| !named.contains(path)).map(|path| format!("{path} is missing"));
+    let gone = named.iter().filter(|path| !there.contains(path)).map(|path| format!("{path} is not there"));
+    assert_none("docs/ARCHITECTURE.md maps the code", &missing.chain(gone).collect::<Vec<_>>());
 }

@@ -1,6 +1,6 @@
 //! `tipbucket run`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,6 +20,7 @@ pub(super) struct Run {
 }
 
 const EXAMPLE: &str = "Stops on SIGTERM or Ctrl-C: delivers what is under way, commits, and ends within 10 seconds.
+A change of the site file takes effect at the next start; SIGHUP changes nothing.
 
 Example:
   tipbucket run --config /etc/tipbucket/site.toml
@@ -47,10 +48,17 @@ impl Run {
         let done = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
             let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+            let mut hang_up = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+            // Started by hand, it ends with its terminal. A service has none: there SIGHUP asks for new settings.
+            let by_hand = std::io::stdin().is_terminal();
             let stop = async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+                loop {
+                    tokio::select! {
+                        _ = terminate.recv() => return,
+                        _ = interrupt.recv() => return,
+                        _ = hang_up.recv() => if by_hand { return },
+                    }
+                    tracing::warn!("SIGHUP: the settings are read at the start only; restart to apply changes");
                 }
             };
             daemon::run(settings, Clock::system(), stop).await

@@ -98,6 +98,16 @@ impl fmt::Display for Refused {
 }
 
 impl Decoder {
+    /// Whether readings bear a time of their own.
+    pub const fn reads_time(&self) -> bool {
+        self.shape.time.is_some()
+    }
+
+    /// Times without an offset are of this zone, unless the shape names another.
+    pub fn assume_zone(&mut self, zone: &TimeZone) {
+        self.shape.zone.get_or_insert_with(|| zone.clone());
+    }
+
     /// A decoder for payloads of this shape.
     pub fn new(shape: Shape) -> Self {
         Self { shape, names: HashMap::default() }

@@ -30,9 +30,7 @@ pub struct Local<'z> {
 /// The zone of that name (`Europe/Amsterdam`), or in POSIX form (`CET-1CEST,M3.5.0,M10.5.0/3`); the reason why not otherwise.
 pub fn zone(name: &str) -> Result<TimeZone, String> {
     let zone = TimeZone::get(name).or_else(|e| TimeZone::posix(name).map_err(|_| e));
-    zone.map_err(|_| {
-        format!("time zone `{name}` is not known here (is it spelt as in Europe/Amsterdam, and tzdata installed?)")
-    })
+    zone.map_err(|_| format!("time zone `{name}` is not known here (is it spelt as in Europe/Amsterdam?)"))
 }
 
 /// The time that a value claims, or why it claims none.

@@ -23,9 +23,9 @@ use crate::upstream::{Context, Document, Report, Trouble, TroubleKind, Tuning, U
 use window::Window;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
-const LAST_DELIVERY: Duration = Duration::from_secs(5);
+const LAST_DELIVERY: Duration = Duration::from_secs(4);
 /// How long closing the upstream may take then: finishing an archive file, or leaving a connection that hangs.
-const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(1));
+const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(1));
 /// How long a window that is not full waits for the next segment.
 const GATHER: Duration = Duration::from_millis(20);
 /// So many probes of a stopped line come early.
@@ -266,17 +266,14 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             TroubleKind::Stopped => self.probe.0 + self.probe.1.saturating_sub(self.probe.0).mul_f64(random),
         };
         let pause = pause.max(trouble.wait.unwrap_or_default().min(self.probe.1));
-        let text = match trouble.kind {
-            TroubleKind::Stopped => format!("delivery is stopped until this is put right: {}", trouble.text),
-            _ => trouble.text,
-        };
+        let now = self.clock.now();
         if trouble.kind == TroubleKind::Stopped {
-            if self.stops == 0 {
-                tracing::error!("{text}");
-            }
             self.stops = self.stops.saturating_add(1);
+            let text = format_args!("delivery is stopped until this is put right: {}", trouble.text);
+            stats.condition.lost(now, text);
+        } else {
+            stats.condition.down(now, trouble.text);
         }
-        stats.condition.down(self.clock.now(), text);
         self.pause = Some(pause);
     }
 

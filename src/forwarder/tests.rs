@@ -9,9 +9,10 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::model::Value;
+use crate::model::samples;
 use crate::model::{DeadLetter, SiteName, Timestamp};
 use crate::store::{PackedBucket, Parcel, SegmentId};
-use crate::upstream::{Fate, MAX_DOCUMENT_BYTES, Names, samples};
+use crate::upstream::{Fate, MAX_DOCUMENT_BYTES, Names};
 
 #[derive(Default)]
 struct World {

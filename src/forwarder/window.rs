@@ -84,7 +84,8 @@ impl Window {
                         self.owners.push(id);
                     }
                     Err(error) => {
-                        self.letter(id, place, format!("cannot be unpacked: {error}"), Vec::new(), now, stats);
+                        let reason = format!("cannot be unpacked: {error}");
+                        self.letter(id, letter_of(place, reason, packed.bytes().to_vec(), now), stats);
                     }
                 }
             }
@@ -183,23 +184,20 @@ impl Window {
     }
 
     fn refuse(&mut self, from: SegmentId, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
-        self.letter(from, document.id, text.to_owned(), document.bson.into_bytes(), now, stats);
+        self.letter(from, letter_of(document.id, text.to_owned(), document.bson.into_bytes(), now), stats);
     }
 
-    fn letter(
-        &mut self,
-        from: SegmentId,
-        place: String,
-        reason: String,
-        payload: Vec<u8>,
-        at: Timestamp,
-        stats: &UpstreamStats,
-    ) {
+    /// Puts a bucket aside for a person to look at.
+    fn letter(&mut self, from: SegmentId, letter: DeadLetter, stats: &UpstreamStats) {
         stats.refused.inc();
-        tracing::error!("bucket `{place}` is put aside as a dead letter: {reason}");
-        let letter = DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload };
+        tracing::error!("bucket `{}` is put aside as a dead letter: {}", letter.place, letter.reason);
         self.letters.push((from, letter));
     }
+}
+
+/// A dead letter of a bucket.
+fn letter_of(place: String, reason: String, payload: Vec<u8>, at: Timestamp) -> DeadLetter {
+    DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload }
 }
 
 impl Segment {
@@ -233,8 +231,9 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::model::SiteName;
+    use crate::model::samples;
     use crate::stats::Stats;
-    use crate::upstream::{Names, samples};
+    use crate::upstream::Names;
 
     fn window() -> Window {
         Window::new(Context {
@@ -269,14 +268,8 @@ mod tests {
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
         assert!(window.document(Err(damaged)).is_err());
-        window.letter(
-            SegmentId(1),
-            "segment 1, bucket 1".into(),
-            "bad".into(),
-            vec![],
-            Timestamp::EPOCH,
-            stats.upstream(),
-        );
+        let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH);
+        window.letter(SegmentId(1), letter, stats.upstream());
         assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)]))).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);
         window.add(Parcel { id: SegmentId(1), buckets: vec![] });

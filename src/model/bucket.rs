@@ -1,7 +1,7 @@
 //! A sealed bucket: the samples of one sensor in one window, closed for good.
 
 use super::rollup::rollups;
-use super::{FieldName, FieldStats, Fields, SensorName, Timestamp, Value, Window};
+use super::{FieldName, FieldStats, Fields, SensorName, SiteName, Timestamp, Value, Window, content};
 
 /// A reading inside a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,13 +76,77 @@ pub struct SealedBucket {
     pub sealed: SealReason,
     /// Whether it was opened after its window's earlier bucket was sealed.
     pub late: bool,
-    /// At least one.
+    /// At least one, unless they were replaced by a rollup.
     pub samples: Vec<Sample>,
+    /// What is left when the samples were given up for want of room.
+    pub rollup: Option<Rollup>,
+}
+
+/// What a thinned bucket still tells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollup {
+    /// How many samples there were.
+    pub count: u32,
+    /// The earliest.
+    pub first: Timestamp,
+    /// The latest.
+    pub last: Timestamp,
+    /// Per field, in the order in which fields first appeared.
+    pub stats: Vec<(FieldName, FieldStats)>,
+    /// The content hash of the whole bucket: if that was delivered before, both are the same bucket.
+    pub hash: String,
 }
 
 impl SealedBucket {
+    /// How many samples it holds, or held.
+    pub fn count(&self) -> u32 {
+        self.rollup.as_ref().map_or(self.samples.len() as u32, |rollup| rollup.count)
+    }
+
+    /// The earliest and the latest sample.
+    pub fn span(&self) -> Option<(Timestamp, Timestamp)> {
+        match &self.rollup {
+            Some(rollup) => Some((rollup.first, rollup.last)),
+            None => Some((self.samples.first()?.at, self.samples.last()?.at)),
+        }
+    }
+
     /// Per field, in the order in which fields first appear.
     pub fn stats(&self) -> Vec<(FieldName, FieldStats)> {
-        rollups(&self.samples)
+        self.rollup.as_ref().map_or_else(|| rollups(&self.samples), |rollup| rollup.stats.clone())
+    }
+
+    /// The content hash: the same for ever, also after thinning.
+    pub fn hash(&self, site: &SiteName) -> String {
+        self.rollup.as_ref().map_or_else(|| content::hash(site, self), |rollup| rollup.hash.clone())
+    }
+
+    /// The same bucket with its samples replaced by their rollup.
+    pub fn thinned(mut self, site: &SiteName) -> Self {
+        if let Some((first, last)) = self.span() {
+            let (count, stats, hash) = (self.count(), self.stats(), self.hash(site));
+            self.rollup = Some(Rollup { count, first, last, stats, hash });
+            self.samples = Vec::new();
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::samples::bucket;
+
+    #[test]
+    fn a_thinned_bucket_tells_the_same_but_its_samples() {
+        let site = SiteName::new("s").unwrap();
+        let whole = bucket("a", 1_796_043_600, 0, &[(0, 21.5), (5, 22.0)]);
+        let thin = whole.clone().thinned(&site);
+        assert!(thin.samples.is_empty());
+        assert_eq!(
+            (thin.count(), thin.span(), thin.stats(), thin.hash(&site)),
+            (2, whole.span(), whole.stats(), whole.hash(&site))
+        );
+        assert_eq!(thin.clone().thinned(&site), thin);
     }
 }

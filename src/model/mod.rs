@@ -4,18 +4,21 @@ pub mod backoff;
 mod bucket;
 pub mod bucketer;
 pub mod codec;
+mod content;
 mod letter;
 mod name;
 mod policy;
 mod reading;
 mod rollup;
+#[cfg(test)]
+pub(crate) mod samples;
 mod time;
 mod used;
 mod value;
 pub mod varint;
 mod window;
 
-pub use bucket::{Sample, SealReason, SealedBucket};
+pub use bucket::{Rollup, Sample, SealReason, SealedBucket};
 pub use letter::{DeadLetter, LetterKind};
 pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};

@@ -1,7 +1,7 @@
 //! Rollups: per field `count, sum, min, max, first, last`, the computed pattern.
 //!
-//! They are computed from a bucket's samples in time order when it is sealed, so that the same samples give the same
-//! rollups bit for bit however they arrived. Whole numbers are summed exactly; doubles with compensation (Neumaier).
+//! They are computed from a sealed bucket's samples in time order, so that the same samples give the same rollups bit
+//! for bit however they arrived. Whole numbers are summed exactly; doubles with compensation (Neumaier).
 
 use super::{FieldName, Sample, Value};
 

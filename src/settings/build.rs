@@ -67,10 +67,11 @@ fn site_name(site: &Site, findings: &mut Findings<'_>) -> Option<SiteName> {
     SiteName::new(&site.name).map_err(|error| findings.wrong(&path, error)).ok()
 }
 
-fn timezone(site: &Site, findings: &mut Findings<'_>) -> Option<jiff::tz::TimeZone> {
-    let found = jiff::tz::TimeZone::get(&site.timezone);
-    let words = || format!("{:?} is not a known time zone (an IANA name such as Europe/Amsterdam)", site.timezone);
-    found.map_err(|_| findings.wrong(&KeyPath::of(&["site", "timezone"]), words())).ok()
+fn timezone(site: &Site, findings: &mut Findings<'_>) -> Option<Option<jiff::tz::TimeZone>> {
+    let Some(name) = &site.timezone else { return Some(None) };
+    let words = || format!("{name:?} is not a known time zone (an IANA name such as Europe/Amsterdam)");
+    let found = jiff::tz::TimeZone::get(name);
+    found.map_err(|_| findings.wrong(&KeyPath::of(&["site", "timezone"]), words())).ok().map(Some)
 }
 
 fn limits(site: &Site, findings: &mut Findings<'_>) {

@@ -33,6 +33,9 @@ pub(super) fn check(sections: &Sections, findings: &mut Findings<'_>) {
             findings.wrong(&KeyPath::of(&["upstream"]).join(&KeyPath::parse(&key)), words);
         }
     }
+    for (key, words) in sections.upstream.iter().flat_map(crate::upstream::Config::warnings) {
+        findings.warn(&KeyPath::of(&["upstream"]).join(&KeyPath::parse(&key)), words);
+    }
     if sections.web.is_open() {
         let words = format!(
             "{} can be reached from other machines, and the page asks for no password (use 127.0.0.1 and a proxy that does)",

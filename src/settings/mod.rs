@@ -32,7 +32,7 @@ pub struct Settings {
     /// Most sensors kept.
     pub max_sensors: u32,
     /// Zone of devices that send local time without an offset.
-    pub timezone: jiff::tz::TimeZone,
+    pub timezone: Option<jiff::tz::TimeZone>,
     /// Which times of readings are believed.
     pub admission: Admission,
     /// How readings are put into buckets.

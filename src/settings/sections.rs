@@ -15,7 +15,7 @@ pub struct Site {
     /// Most sensors kept; readings of further ones are refused and counted.
     pub max_sensors: u32,
     /// IANA zone of devices that send local time without an offset.
-    pub timezone: String,
+    pub timezone: Option<String>,
     /// How far ahead of our clock a reading's own time may be.
     #[serde(with = "humantime_serde")]
     pub max_future: Duration,
@@ -23,12 +23,7 @@ pub struct Site {
 
 impl Default for Site {
     fn default() -> Self {
-        Self {
-            name: String::new(),
-            max_sensors: 10_000,
-            timezone: "UTC".to_owned(),
-            max_future: Duration::from_secs(600),
-        }
+        Self { name: String::new(), max_sensors: 10_000, timezone: None, max_future: Duration::from_secs(600) }
     }
 }
 

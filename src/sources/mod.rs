@@ -106,6 +106,8 @@ pub struct Intake {
     pub stats: Arc<SourceStats>,
     /// Which times are believed.
     pub admission: Admission,
+    /// What a device's time without an offset means; `None`: it is refused.
+    pub timezone: Option<jiff::tz::TimeZone>,
     /// The way into the store.
     pub inlet: Inlet,
 }
@@ -208,6 +210,7 @@ mod tests {
             clock: Clock::virtual_from(Timestamp::EPOCH),
             stats: Arc::clone(&stats),
             admission: Admission { max_future: Duration::ZERO },
+            timezone: None,
             inlet: crate::store::inlet().0,
         };
         supervise(Box::new(Flaky(0)), intake).await;

@@ -277,6 +277,7 @@ mod tests {
             clock: Clock::virtual_from(Timestamp::EPOCH),
             stats: Stats::default().source(&name, "simulated"),
             admission: Admission { max_future: Duration::ZERO },
+            timezone: None,
             name,
             inlet,
         };

@@ -34,6 +34,11 @@ impl PackedBucket {
         self.0.unpack()
     }
 
+    /// Its compact form, for when it does not unpack.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
     /// How many samples it holds.
     pub fn samples(&self) -> usize {
         self.0.samples()

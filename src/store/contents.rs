@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::error::Doing;
-use super::{StoreError, database};
+use super::{StoreError, database, schema};
 use crate::model::Timestamp;
 
 /// What is in the file of a store. Looks at every row.
@@ -26,6 +26,7 @@ pub struct Contents {
 /// Reads what the file holds; changes nothing.
 pub fn contents(path: &Path) -> Result<Contents, StoreError> {
     let db = database::open_reader(path)?;
+    schema::identify(&db, &path.display().to_string())?;
     let doing = format!("read {}", path.display());
     let count = |table: &str| {
         db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, u64>(0)).doing(&doing)

@@ -3,7 +3,7 @@
 //! What must stay true: one connection writes and checkpoints; the write-ahead log is grown once and never shrinks (each
 //! growth makes the file system write its own journal); a commit is durable when it returns (`synchronous=FULL`).
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -24,6 +24,9 @@ const MAX_WAL_BYTES: u64 = 16 << 20;
 const MIN_WAL_BYTES: u64 = 1 << 20;
 /// Page cache of the writer: what it writes it hardly ever reads again, and a larger cache only fills with it.
 const CACHE_KIB: u64 = 512;
+/// Bytes of the disk that the database leaves free when it is the disk that is full and not the budget: the log may
+/// outgrow its size for a moment.
+const SPARE_BYTES: u64 = 2 << 20;
 /// First SQLite without the bug by which a write during a checkpoint could corrupt the file.
 const MIN_SQLITE: i32 = 3_051_003;
 
@@ -44,9 +47,57 @@ impl Budget {
         Self { wal_bytes, max_pages: max_bytes.saturating_sub(2 * wal_bytes).max(PAGE_BYTES * 1024) / PAGE_BYTES }
     }
 
+    /// The budget of the store at `path`: of `max_bytes`, or of what the disk has room for. Without the latter a journal as
+    /// long as a large budget allows could fill a small disk, and nothing would make room again.
+    pub(super) fn at(path: &Path, max_bytes: u64) -> Self {
+        Self::of(max_bytes.min(disk_room(path)))
+    }
+
+    /// What is left of it while the disk has less room. The file stops growing as long as a checkpoint still fits: if
+    /// none did, nothing could be written any more, not even that buckets are delivered, which is what makes room.
+    pub(super) fn on_disk(self, path: &Path, pages: u64) -> Self {
+        let (Ok(disk), Ok(file)) = (rustix::fs::statvfs(path), fs::metadata(path)) else { return self };
+        self.within(disk.f_bavail.saturating_mul(disk.f_frsize), file.len(), pages)
+    }
+
+    /// So many bytes are free beside a file of this length that has, with what is in the log, so many pages.
+    fn within(self, free: u64, file: u64, pages: u64) -> Self {
+        let room = (file + free.saturating_sub(SPARE_BYTES)) / PAGE_BYTES;
+        Self { max_pages: self.max_pages.min(room.max(pages)), ..self }
+    }
+
     /// Frames at which the log is checkpointed.
     pub(super) fn checkpoint_frames(self) -> u64 {
         self.wal_bytes / FRAME_BYTES
+    }
+}
+
+/// Bytes that the disk has for the store at `path`: those that are free and those that the store has.
+pub(super) fn disk_room(path: &Path) -> u64 {
+    let Ok(disk) = rustix::fs::statvfs(folder(path)) else { return u64::MAX };
+    let bytes = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
+    let ours = bytes(path) + bytes(&path.with_file_name(log_name(path)));
+    disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(ours)
+}
+
+/// Takes the store for this process, until the file is dropped. Two writers would overwrite each other's journal.
+/// Also tells whether the lock was there before: then the path has been a store of ours.
+pub(super) fn lock(path: &Path) -> Result<(File, bool), StoreError> {
+    let path = path.with_added_extension("lock");
+    let ours = path.exists();
+    let name = path.display();
+    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
+    let file = open.map_err(|cause| {
+        StoreError::Unusable(format!(
+            "cannot create {name}: {cause} (store.path must be in a folder that the service may write to)"
+        ))
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok((file, ours)),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Unusable(format!(
+            "{name} is held by another process: is a second tipbucket running on this store?"
+        ))),
+        Err(TryLockError::Error(cause)) => Err(StoreError::Unusable(format!("cannot lock {name}: {cause}"))),
     }
 }
 
@@ -59,9 +110,12 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
             "SQLite {version} has a known corruption bug; build with 3.51.3 or later"
         )));
     }
-    let born = create_private(path).map_err(|cause| {
+    let born = create(path).map_err(|cause| {
         StoreError::Unusable(format!("cannot create {name}: {cause} (store.path must be in a writable folder)"))
     })?;
+    // Nothing of a file is touched, not even its mode, before it is known to be ours.
+    schema::identify(&open_reader(path)?, &name)?;
+    restrict(path).map_err(|cause| StoreError::Unusable(format!("cannot make {name} private: {cause}")))?;
     let doing = format!("open {name}");
     let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
@@ -93,8 +147,10 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
         );
     }
     schema::migrate(&mut db, &name)?;
-    if born {
+    if log_bytes(path) < budget.wal_bytes * 3 / 4 {
         grow_log(&db, budget).doing(&format!("reserve the write-ahead log of {name}"))?;
+    }
+    if born {
         sync_folder(path)
             .map_err(|cause| StoreError::Unusable(format!("cannot sync the folder of {name}: {cause}")))?;
     }
@@ -126,6 +182,13 @@ pub(super) fn log_frames(db: &Connection) -> Result<(u64, u64), StoreError> {
     Ok((u64::try_from(frames).unwrap_or(0), u64::try_from(copied).unwrap_or(0)))
 }
 
+/// Size of the log's file; a copied or restored database comes without one.
+fn log_bytes(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).map_or(0, |log| log.len())
+}
+
 /// Pages of the file that hold something.
 pub(super) fn used_pages(db: &Connection) -> Result<u64, StoreError> {
     let pragma = |sql| db.prepare_cached(sql).and_then(|mut count| count.query_row([], |row| row.get::<_, u64>(0)));
@@ -145,25 +208,36 @@ fn grow_log(db: &Connection, budget: Budget) -> rusqlite::Result<()> {
     ))
 }
 
-/// Makes the file readable by its owner alone; whether it had to be made.
-fn create_private(path: &Path) -> io::Result<bool> {
+/// Makes the file, readable by its owner alone; whether it had to be made.
+fn create(path: &Path) -> io::Result<bool> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let metadata = fs::metadata(path)?;
-            if metadata.permissions().mode() & 0o077 != 0 {
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-            }
-            // A file without a byte was made just before the power went: it needs its log, too.
-            Ok(metadata.len() == 0)
-        }
+        // A file without a byte was made just before the power went: it needs its log, too.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(fs::metadata(path)?.len() == 0),
         Err(error) => Err(error),
     }
 }
 
+/// Makes a file that was copied here readable by its owner alone.
+fn restrict(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::File::open(folder)?.sync_all()
+    File::open(folder(path))?.sync_all()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn log_name(path: &Path) -> std::ffi::OsString {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push("-wal");
+    name
 }
 
 #[cfg(test)]
@@ -186,6 +260,42 @@ mod tests {
         assert_eq!(log(), grown);
         drop(open_writer(&path, budget).unwrap());
         assert_eq!(log(), grown);
+        fs::remove_file(folder.path().join("t.db-wal")).unwrap();
+        drop(open_writer(&path, budget).unwrap());
+        assert!(log() >= budget.wal_bytes * 9 / 10, "a copy without its log gets one");
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = open_writer(&path, Budget::of(64 << 20)).unwrap_err();
+        assert!(error.to_string().contains("t.db is a SQLite database of another program"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    }
+
+    #[test]
+    fn a_second_process_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.db");
+        let first = lock(&path).unwrap();
+        assert!(lock(&path).unwrap_err().to_string().contains("second tipbucket"));
+        drop(first);
+        lock(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_stops_growing_before_the_disk_is_full() {
+        let budget = Budget { wal_bytes: 1 << 20, max_pages: 10_000 };
+        let pages =
+            |free_kib: u64, file_kib: u64, pages| budget.within(free_kib << 10, file_kib << 10, pages).max_pages;
+        assert_eq!(pages(1 << 20, 500, 600), 10_000, "the budget is less than the disk");
+        assert_eq!(pages(3 << 10, 500, 600), 500 + 1024);
+        assert_eq!(pages(0, 500, 600), 600, "what is in the log already stays");
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub struct Delivery {
     pub dead_letters: Vec<DeadLetter>,
     /// How to recognise the message when a broker delivers it again.
     pub origin: Option<Origin>,
+    /// Whether the readings bear the time of their arrival: equal ones in one millisecond are then as many readings, not
+    /// one that came twice.
+    pub stamped: bool,
     /// Whom to tell that it is on disk.
     pub receipt: Option<Receipt>,
     /// Commit as soon as possible: the source cannot go on before its receipt.

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 
+use super::database::Budget;
 use super::error::Doing;
-use super::names::NameReader;
+use super::ledger::{self, Loss};
 use super::record::Record;
 use super::state::State;
-use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
-use crate::model::{Policies, Timestamp};
+use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
+use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
@@ -20,6 +21,7 @@ const MAX_SEALS: usize = 512;
 /// What the engine needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
+    pub site: SiteName,
     pub path: PathBuf,
     pub max_bytes: u64,
     pub when_full: WhenFull,
@@ -43,10 +45,14 @@ pub(super) struct Report {
     pub readings: u64,
     pub duplicates: u64,
     pub redelivered: u64,
-    pub sensor_limit: u64,
+    /// Readings of one sensor, or with one field name, too many.
+    pub refused: Option<Loss>,
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,
+    /// Samples replaced by their rollups.
+    pub thinned: u64,
+    /// Buckets deleted undelivered.
     pub evicted: u64,
 }
 
@@ -78,11 +84,6 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens the file, or makes it, and reads back what was there.
-    pub(super) fn open(setup: Setup, names: &NameReader) -> Result<Self, StoreError> {
-        recovery::recover(setup, names)
-    }
-
     /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
         let mut report = Report::default();
@@ -97,20 +98,21 @@ impl Engine {
             .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
         let letters: Vec<_> = letters.collect();
         report.dead_letters = letters.len() as u64;
-        let quiet = traces.is_empty() && !self.state.bucketer.has_news();
+        let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
         if quiet && letters.is_empty() && batch.settled.is_empty() {
             return Ok(report);
         }
         let seq = self.state.seq + 1;
         let (record, segments) = self.state.plan(seq, traces, &mut report)?;
 
+        let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             self.state.backlog.deleted(segment::delete(&tx, id.0)?);
         }
         if self.state.setup.when_full != WhenFull::Refuse {
-            report.evicted = quota::make_room(&tx, self.state.budget, now, &mut self.state.backlog)?;
+            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
         self.state.names.save(&tx)?;
         for segment in &segments {
@@ -118,7 +120,10 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets);
         }
-        letters::store(&tx, &letters)?;
+        if let Some(loss) = report.refused {
+            ledger::record(&tx, now, loss, "too many sensors")?;
+        }
+        letters::store(&tx, &letters, now)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
@@ -128,9 +133,45 @@ impl Engine {
         Ok(report)
     }
 
+    /// Holds SQLite to the budget, or to what the disk has room for.
+    fn limit(&self) -> Result<Budget, StoreError> {
+        let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
+        let budget = self.state.budget.on_disk(&self.state.setup.path, pragma("PRAGMA page_count")?);
+        pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
+        Ok(budget)
+    }
+
     /// When the next bucket is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.state.bucketer.next_due()
+    }
+
+    /// After a commit that failed and yet left its record: the log's pages may be in memory only, and syncing them again
+    /// would prove nothing. Copying them into the file writes them anew, and that sync is believed.
+    pub(super) fn make_durable(&self) -> Result<(), StoreError> {
+        database::checkpoint(&self.db)?;
+        match database::log_frames(&self.db)? {
+            (frames, copied) if copied >= frames => Ok(()),
+            _ => {
+                Err(StoreError::Unusable("the log could not be copied into the database: a reader holds it".to_owned()))
+            }
+        }
+    }
+
+    /// The number of the last record written; 0 before the first.
+    pub(super) fn last_record(&self) -> u64 {
+        self.state.seq
+    }
+
+    /// Later segments bear numbers from `first` on: lower ones may still come back from a damaged file.
+    pub(super) fn number_segments_from(&mut self, first: u64) {
+        self.state.next_segment = self.state.next_segment.max(first);
+    }
+
+    /// Counts the backlog anew, after segments came back.
+    pub(super) fn recount(&mut self) -> Result<(), StoreError> {
+        self.state.backlog = segment::count(&self.db)?;
+        Ok(())
     }
 
     /// The last segment written; 0 before the first.
@@ -139,13 +180,16 @@ impl Engine {
     }
 
     /// Tells how things stand.
-    pub(super) fn tell(&self, stats: &StoreStats, bytes: u64) {
+    pub(super) fn tell(&self, stats: &StoreStats) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
         stats.backlog_segments.set(gauge(self.state.backlog.segments));
         stats.backlog_buckets.set(gauge(self.state.backlog.buckets));
-        stats.bytes.set(gauge(bytes));
+        // Not worth failing for: the next commit meets the same trouble and reports it.
+        if let Ok(bytes) = self.bytes() {
+            stats.bytes.set(gauge(bytes));
+        }
         stats.max_bytes.set(gauge(self.state.setup.max_bytes));
     }
 
@@ -156,7 +200,7 @@ impl Engine {
     }
 
     /// Bytes of the database in use, and of its log.
-    pub(super) fn bytes(&self) -> Result<u64, StoreError> {
+    fn bytes(&self) -> Result<u64, StoreError> {
         let pages = database::used_pages(&self.db)?;
         Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes)
     }

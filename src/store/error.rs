@@ -37,6 +37,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the file itself is damaged, as opposed to a disk that is full or away.
+    pub(super) fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            Self::Sqlite { cause, .. } => matches!(cause.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase)),
+            Self::Damaged { .. } => true,
+            _ => false,
+        }
+    }
+
     pub(super) fn damaged(what: impl Into<String>) -> impl FnOnce(Damaged) -> Self {
         let what = what.into();
         move |why| Self::Damaged { what, why: why.to_string() }

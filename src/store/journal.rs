@@ -29,8 +29,12 @@ pub(super) struct Journal {
     buffer: Vec<u8>,
 }
 
-/// A record read back: its number and its bytes, or why it cannot be read.
-pub(super) type ReadRecord = (u64, Result<Vec<u8>, Damaged>);
+/// Where a record lies: its number, and the slots of its pieces in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub seq: u64,
+    pieces: Vec<(u32, i64)>,
+}
 
 /// What the journal held at start.
 #[derive(Debug, Default)]
@@ -38,8 +42,8 @@ pub(super) struct Replay {
     pub journal: Journal,
     /// The highest record number seen; 0 if there is no record.
     pub last: u64,
-    /// The records that are still needed, in order.
-    pub records: Vec<ReadRecord>,
+    /// The records that are still needed, in order; read one at a time, since together they may be large.
+    pub records: Vec<Stored>,
 }
 
 impl Journal {
@@ -97,7 +101,7 @@ impl Journal {
         self.used.get(self.used.len() / 2).map(|(seq, _)| *seq)
     }
 
-    /// Reads every slot, and gives back the records from the last low mark on.
+    /// Looks at every slot, and tells where the records from the last low mark on are.
     pub(super) fn read(db: &Connection) -> Result<Replay, StoreError> {
         let mut slots: Vec<(u64, u32, i64)> = Vec::new();
         let mut replay = Replay::default();
@@ -129,7 +133,8 @@ impl Journal {
         }
         let needed = slots.partition_point(|(seq, ..)| *seq < low);
         for record in slots[needed..].chunk_by(|a, b| a.0 == b.0) {
-            replay.records.push((record[0].0, assemble(db, record)?));
+            let pieces = record.iter().map(|&(_, piece, slot)| (piece, slot)).collect();
+            replay.records.push(Stored { seq: record[0].0, pieces });
         }
         Ok(replay)
     }
@@ -160,19 +165,22 @@ fn header(data: &[u8]) -> Result<Header, Damaged> {
     }
 }
 
-fn assemble(db: &Connection, slots: &[(u64, u32, i64)]) -> Result<Result<Vec<u8>, Damaged>, StoreError> {
-    let mut select = db.prepare_cached("SELECT data FROM slot WHERE id = ?1").doing("read the journal")?;
-    let mut record = Vec::with_capacity(slots.len() * PIECE_BYTES);
-    for (i, &(_, piece, slot)) in slots.iter().enumerate() {
-        let data: Vec<u8> = select.query_row([slot], |row| row.get(0)).doing("read the journal")?;
-        match header(&data) {
-            Ok(header) if piece as usize == i && header.pieces as usize == slots.len() => {
-                record.extend_from_slice(&data[HEADER_BYTES..HEADER_BYTES + header.length]);
+impl Stored {
+    /// The record's bytes, or why they cannot be had.
+    pub(super) fn read(&self, db: &Connection) -> Result<Result<Vec<u8>, Damaged>, StoreError> {
+        let mut select = db.prepare_cached("SELECT data FROM slot WHERE id = ?1").doing("read the journal")?;
+        let mut record = Vec::with_capacity(self.pieces.len() * PIECE_BYTES);
+        for (i, &(piece, slot)) in self.pieces.iter().enumerate() {
+            let data: Vec<u8> = select.query_row([slot], |row| row.get(0)).doing("read the journal")?;
+            match header(&data) {
+                Ok(header) if piece as usize == i && header.pieces as usize == self.pieces.len() => {
+                    record.extend_from_slice(&data[HEADER_BYTES..HEADER_BYTES + header.length]);
+                }
+                _ => return Ok(Err(Damaged("a piece of the record is missing"))),
             }
-            _ => return Ok(Err(Damaged("a piece of the record is missing"))),
         }
+        Ok(Ok(record))
     }
-    Ok(Ok(record))
 }
 
 #[cfg(test)]
@@ -186,7 +194,8 @@ mod tests {
     }
 
     fn read(db: &Connection) -> Vec<(u64, Vec<u8>)> {
-        Journal::read(db).unwrap().records.into_iter().map(|(seq, record)| (seq, record.unwrap())).collect()
+        let records = Journal::read(db).unwrap().records;
+        records.iter().map(|record| (record.seq, record.read(db).unwrap().unwrap())).collect()
     }
 
     #[test]
@@ -233,7 +242,7 @@ mod tests {
         journal.write(&db, 2, 1, b"two").unwrap();
         db.execute("UPDATE slot SET data = zeroblob(985) WHERE id = 2", []).unwrap();
         let records = Journal::read(&db).unwrap().records;
-        assert!(records[0].1.is_err());
-        assert_eq!(records[1].1.as_deref(), Ok(&b"two"[..]));
+        assert!(records[0].read(&db).unwrap().is_err());
+        assert_eq!(records[1].read(&db).unwrap().as_deref(), Ok(&b"two"[..]));
     }
 }

@@ -17,9 +17,11 @@ mod error;
 mod frame;
 mod inlet;
 mod journal;
+mod ledger;
 mod letters;
 mod names;
 mod outlet;
+mod quarantine;
 mod quota;
 mod record;
 mod recovery;
@@ -30,6 +32,7 @@ mod segment;
 mod state;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
@@ -44,40 +47,68 @@ use tokio::sync::{mpsc, watch};
 pub use writer::Writer;
 
 use crate::clock::Clock;
-use crate::model::Policies;
+use crate::model::{Policies, SiteName};
 use crate::stats::Stats;
 
 /// Opens the store: the sources' end, the forwarder's end, and the task between them.
 pub async fn open(
     config: &Config,
+    site: SiteName,
     policies: Policies,
     max_sensors: usize,
     clock: Clock,
     stats: Stats,
 ) -> Result<(Inlet, Outlet, Writer), StoreError> {
     let setup = engine::Setup {
+        site,
         path: config.path.clone(),
         max_bytes: config.max_bytes.as_u64(),
         when_full: config.when_full,
         max_sensors,
         policies,
     };
+    let (lock, ours) = database::lock(&setup.path)?;
+    let room = database::disk_room(&setup.path);
+    if room < setup.max_bytes {
+        let (most, room) = (config.max_bytes, bytesize::ByteSize::b(room));
+        tracing::warn!("store.max_bytes is {most}, but the disk has room for {room} only: that is the budget now");
+    }
     let names = names::NameReader::default();
-    let (opened, shared) = (setup.clone(), names.clone());
+    let (opened, shared, now) = (setup.clone(), names.clone(), clock.now());
     let work = move || -> Result<_, StoreError> {
-        let engine = engine::Engine::open(opened, &shared)?;
+        let (engine, salvage) = quarantine::open(&opened, &shared, now, ours)?;
         let store_id = recovery::store_id(&engine.db)?;
-        let bytes = engine.bytes()?;
-        Ok((engine, store_id, bytes))
+        Ok((engine, salvage, store_id))
     };
-    let (engine, store_id, bytes) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
-    engine.tell(stats.store(), bytes);
+    let (engine, salvage, store_id) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
-    let (latest, newest) = watch::channel(engine.last_segment());
+    let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
     // The forwarder waits for each settlement, so one is the most that can be under way.
-    let (to, settles) = mpsc::channel(1);
-    let outlet = Outlet::open(&setup.path, names.clone(), newest, to, store_id)?;
-    let commit_every = config.commit_every;
-    let writer = Writer { deliveries, settles, engine: Some(engine), setup, names, latest, commit_every, clock, stats };
+    let (to, requests) = mpsc::channel(1);
+    let outlet = Outlet::open(setup.path.clone(), names.clone(), newest, to, store_id)?;
+    let writer = Writer {
+        _lock: lock,
+        deliveries,
+        requests,
+        engine: Some(engine),
+        salvage,
+        tried: None,
+        setup,
+        names,
+        head,
+        commit_every: config.commit_every,
+        clock,
+        stats,
+    };
     Ok((inlet, outlet, writer))
+}
+
+/// How far the store is: what the outlet must know of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    /// The last segment written.
+    latest: u64,
+    /// Grows when the outlet must begin anew: there is another file, or older segments came back.
+    generation: u64,
 }

@@ -94,6 +94,11 @@ impl Names {
         Some(Row { at: reading.at, fields })
     }
 
+    /// The number of a field that has one.
+    pub(super) fn known_field(&self, name: &FieldName) -> Option<u32> {
+        self.fields.get(name).copied()
+    }
+
     fn field(&mut self, name: &FieldName) -> Option<u32> {
         if let Some(&id) = self.fields.get(name) {
             return Some(id);
@@ -143,6 +148,10 @@ impl Names {
 impl NameReader {
     pub(super) fn sensor(&self, id: u32) -> Option<SensorName> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.get(id as usize).cloned()
+    }
+
+    pub(super) fn field(&self, id: u32) -> Option<FieldName> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).fields.get(id as usize).cloned()
     }
 
     /// A row as a sample; `None` if it has a field without a name.

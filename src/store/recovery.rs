@@ -27,7 +27,7 @@ const MAX_SENSORS: usize = 16 << 20;
 
 /// Opens the file and rebuilds everything in memory.
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
-    let budget = Budget::of(setup.max_bytes);
+    let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
     let Replay { journal, last, records } = Journal::read(&db)?;
@@ -42,12 +42,15 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         seq: last,
         snapshot_seq: 0,
         backlog: segment::count(&db)?,
+        thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
+        stamps: HashMap::default(),
     };
     load_snapshot(&db, &mut state)?;
     let spilled_until = load_spills(&db, &mut state)?;
-    for (seq, bytes) in records {
+    for stored in records {
+        let (seq, bytes) = (stored.seq, stored.read(&db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
         let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until));
         if let Err(why) = replayed {

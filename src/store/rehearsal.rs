@@ -10,7 +10,7 @@ use super::redelivery::Redelivery;
 use super::state::State;
 use super::{Config, Delivery, StoreError, frame};
 use crate::model::bucketer::Bucketer;
-use crate::model::{Policies, Timestamp};
+use crate::model::{Policies, SiteName, Timestamp};
 
 /// A store that has everything but its file.
 #[derive(Debug)]
@@ -23,8 +23,9 @@ impl Rehearsal {
     pub fn new(policies: Policies, max_sensors: usize) -> Self {
         let Config { path, max_bytes, when_full, .. } = Config::default();
         let max_bytes = max_bytes.as_u64();
+        let site = SiteName::new("rehearsal").expect("a sound name");
         let state = State {
-            setup: Setup { path, max_bytes, when_full, max_sensors, policies },
+            setup: Setup { site, path, max_bytes, when_full, max_sensors, policies },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
             bucketer: Bucketer::default(),
@@ -34,8 +35,10 @@ impl Rehearsal {
             snapshot_seq: 0,
             next_segment: 1,
             backlog: Count::default(),
+            thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
+            stamps: HashMap::default(),
         };
         Self { state }
     }

@@ -24,7 +24,8 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE spill   (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
      -- Sealed buckets, many to a row; deleted when delivered. Times in milliseconds.
      CREATE TABLE segment (id INTEGER PRIMARY KEY, buckets INTEGER NOT NULL, samples INTEGER NOT NULL,
-                           first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL) STRICT;
+                           first INTEGER NOT NULL, last INTEGER NOT NULL, thinned INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
      CREATE TABLE dead_letter (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, source TEXT,
                            place TEXT NOT NULL, reason TEXT NOT NULL, payload BLOB NOT NULL) STRICT;
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
@@ -36,8 +37,8 @@ const MIGRATIONS: &[&str] = &[
 pub(super) const META_STORE_ID: i64 = 1;
 pub(super) const META_SNAPSHOT: i64 = 2;
 
-/// Brings the file to the present version; refuses what is not ours or is newer.
-pub(super) fn migrate(db: &mut Connection, path: &str) -> Result<(), StoreError> {
+/// The file's version; refuses what is not ours or is newer. Changes nothing.
+pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError> {
     let version: usize = db.query_row("PRAGMA user_version", [], |row| row.get(0)).doing("read the schema version")?;
     let id: i32 = db.query_row("PRAGMA application_id", [], |row| row.get(0)).doing("read the application id")?;
     let tables: i64 =
@@ -51,6 +52,12 @@ pub(super) fn migrate(db: &mut Connection, path: &str) -> Result<(), StoreError>
             MIGRATIONS.len()
         )));
     }
+    Ok(version)
+}
+
+/// Brings the file to the present version.
+pub(super) fn migrate(db: &mut Connection, path: &str) -> Result<(), StoreError> {
+    let version = identify(db, path)?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(version) {
         let doing = format!("migrate {path} to schema version {}", step + 1);
         let tx = db.transaction().doing(&doing)?;

@@ -1,6 +1,6 @@
 //! Segments: many sealed buckets in one row of the database.
 //!
-//! A payload is `count · (key · reason and late · length · block)…`, framed and compressed together: neighbours of one
+//! A payload is `count · (key · flags · length · samples or rollup)…`, framed and compressed together: neighbours of one
 //! window resemble each other.
 
 use std::ops::Range;
@@ -12,11 +12,11 @@ use super::engine::Count;
 use super::error::Doing;
 use super::names::{NameReader, Names};
 use super::record::{put_key, read_key};
-use super::{PackedBucket, Parcel, SegmentId, StoreError, frame};
+use super::{PackedBucket, Parcel, SegmentId, StoreError, frame, thin};
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Reading, Sample, SealReason, SealedBucket, Timestamp};
+use crate::model::{Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
 
 /// Payload bytes at which a segment is complete: about 16 KiB once compressed.
 const TARGET_BYTES: usize = 64 << 10;
@@ -36,6 +36,8 @@ pub(super) struct Packed {
 /// Collects sealed buckets into segments.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
+    /// Keep on, whatever the size: the segment exists already.
+    whole: bool,
     payload: Vec<u8>,
     buckets: u32,
     samples: u32,
@@ -43,20 +45,46 @@ pub(super) struct Packer {
 }
 
 impl Packer {
+    /// A packer for the buckets of one segment that exists already.
+    pub(super) fn whole() -> Self {
+        Self { whole: true, ..Self::default() }
+    }
+
     /// Takes a bucket; gives back a segment when one is complete.
     pub(super) fn add(&mut self, bucket: &SealedRows) -> Option<Packed> {
-        put_key(&mut self.payload, &bucket.key, None, false);
-        self.payload.push(reason_code(bucket.reason) << 1 | u8::from(bucket.late));
         let mut block = Vec::with_capacity(bucket.rows.len() * 4);
         codec::encode(&bucket.rows, bucket.key.window.start(), &mut block);
-        varint::put_bytes(&mut self.payload, &block);
-        self.buckets += 1;
-        self.samples += bucket.rows.len() as u32;
+        self.put(&bucket.key, flags(bucket.reason, bucket.late, false), &block);
         if let (Some(first), Some(last)) = (bucket.rows.first(), bucket.rows.last()) {
-            let (from, to) = self.span.unwrap_or((first.at, last.at));
-            self.span = Some((from.min(first.at), to.max(last.at)));
+            self.count(bucket.rows.len() as u32, first.at, last.at);
         }
-        (self.payload.len() >= TARGET_BYTES || self.buckets as usize == MAX_BUCKETS).then(|| self.finish()).flatten()
+        let complete = self.payload.len() >= TARGET_BYTES || self.buckets as usize == MAX_BUCKETS;
+        (complete && !self.whole).then(|| self.finish()).flatten()
+    }
+
+    /// Takes a bucket whose samples were replaced by a rollup, and the rollup's bytes.
+    pub(super) fn add_rollup(&mut self, entry: &Entry, rollup: &Rollup, bytes: &[u8]) {
+        self.put(&entry.key, flags(entry.reason, entry.late, true), bytes);
+        self.count(rollup.count, rollup.first, rollup.last);
+    }
+
+    /// Takes a bucket from another segment as it is.
+    pub(super) fn add_as_is(&mut self, entry: &Entry) {
+        self.put(&entry.key, flags(entry.reason, entry.late, entry.thinned), entry.bytes());
+        self.count(0, entry.key.window.start(), entry.key.window.start());
+    }
+
+    fn put(&mut self, key: &BucketKey, flags: u8, block: &[u8]) {
+        put_key(&mut self.payload, key, None, false);
+        self.payload.push(flags);
+        varint::put_bytes(&mut self.payload, block);
+        self.buckets += 1;
+    }
+
+    fn count(&mut self, samples: u32, first: Timestamp, last: Timestamp) {
+        self.samples += samples;
+        let (from, to) = self.span.unwrap_or((first, last));
+        self.span = Some((from.min(first), to.max(last)));
     }
 
     /// The segment of what was taken since the last; `None` if nothing was.
@@ -72,7 +100,8 @@ impl Packer {
 
 /// Writes a segment.
 pub(super) fn insert(db: &Connection, id: u64, segment: &Packed) -> Result<(), StoreError> {
-    let sql = "INSERT INTO segment (id, buckets, samples, first, last, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let sql =
+        "INSERT INTO segment (id, buckets, samples, first, last, thinned, data) VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6)";
     let (first, last) = (segment.first.as_millis(), segment.last.as_millis());
     let mut insert = db.prepare_cached(sql).doing("store a segment")?;
     insert
@@ -116,6 +145,7 @@ pub(super) struct Entry {
     key: BucketKey,
     reason: SealReason,
     late: bool,
+    thinned: bool,
     payload: Arc<[u8]>,
     block: Range<usize>,
     names: NameReader,
@@ -137,11 +167,11 @@ fn entries(payload: &Arc<[u8]>, names: &NameReader) -> Result<Vec<Entry>, Damage
         let flags = input.byte()?;
         let length = input.bytes()?.len();
         let end = payload.len() - input.left();
-        let (reason, late) = (reason_of(flags >> 1)?, flags & 1 != 0);
         entries.push(Entry {
             key,
-            reason,
-            late,
+            reason: reason_of(flags >> 1),
+            late: flags & 1 != 0,
+            thinned: flags & THINNED != 0,
             payload: Arc::clone(payload),
             block: end - length..end,
             names: names.clone(),
@@ -153,43 +183,63 @@ fn entries(payload: &Arc<[u8]>, names: &NameReader) -> Result<Vec<Entry>, Damage
 impl Entry {
     pub(super) fn unpack(&self) -> Result<SealedBucket, StoreError> {
         let damaged = || StoreError::damaged(format!("bucket of sensor {}", self.key.sensor));
-        let mut rows = Vec::new();
-        codec::decode(&mut Reader::new(&self.payload[self.block.clone()]), self.key.window.start(), &mut rows)
-            .map_err(damaged())?;
         let sensor = self.names.sensor(self.key.sensor).ok_or(Damaged("sensor without a name")).map_err(damaged())?;
-        let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
+        let (samples, rollup) = if self.thinned {
+            (Vec::new(), Some(thin::decode(self.bytes(), &self.names).map_err(damaged())?))
+        } else {
+            (self.unpack_samples().map_err(damaged())?, None)
+        };
         Ok(SealedBucket {
             sensor,
             window: self.key.window,
             part: self.key.part,
             sealed: self.reason,
             late: self.late,
-            samples: samples.ok_or(Damaged("field without a name")).map_err(damaged())?,
+            samples,
+            rollup,
         })
+    }
+
+    fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
+        let mut rows = Vec::new();
+        codec::decode(&mut Reader::new(self.bytes()), self.key.window.start(), &mut rows)?;
+        let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
+        samples.ok_or(Damaged("field without a name"))
+    }
+
+    /// Its compact form.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.payload[self.block.clone()]
     }
 
     /// How many samples it holds.
     pub(super) fn samples(&self) -> usize {
-        Reader::new(&self.payload[self.block.clone()]).bounded(codec::MAX_ROWS).unwrap_or(0)
+        if self.thinned {
+            return thin::count(self.bytes());
+        }
+        Reader::new(self.bytes()).bounded(codec::MAX_ROWS).unwrap_or(0)
     }
 }
 
-const fn reason_code(reason: SealReason) -> u8 {
-    match reason {
+const THINNED: u8 = 8;
+
+/// Bit 0: late; bits 1 and 2: why it was closed; bit 3: a rollup stands in place of the samples.
+const fn flags(reason: SealReason, late: bool, thinned: bool) -> u8 {
+    let reason = match reason {
         SealReason::Window => 0,
         SealReason::Samples => 1,
         SealReason::Bytes => 2,
         SealReason::Late => 3,
-    }
+    };
+    late as u8 | reason << 1 | if thinned { THINNED } else { 0 }
 }
 
-const fn reason_of(code: u8) -> Result<SealReason, Damaged> {
-    match code {
-        0 => Ok(SealReason::Window),
-        1 => Ok(SealReason::Samples),
-        2 => Ok(SealReason::Bytes),
-        3 => Ok(SealReason::Late),
-        _ => Err(Damaged("unknown reason of a seal")),
+const fn reason_of(code: u8) -> SealReason {
+    match code & 3 {
+        0 => SealReason::Window,
+        1 => SealReason::Samples,
+        2 => SealReason::Bytes,
+        _ => SealReason::Late,
     }
 }
 

@@ -1,12 +1,14 @@
 //! What the store keeps in memory: a mirror of the disk that is thrown away and read back whenever a commit fails.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
+use super::ledger::Loss;
 use super::names::Names;
 use super::record::Record;
 use super::redelivery::{Redelivery, Trace};
@@ -17,6 +19,11 @@ use crate::model::{Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
+
+/// The finest step of time there is.
+const TICK: Duration = Duration::from_millis(1);
+/// How far a stamp may be moved from the arrival: beyond it a flood of one value counts as repetition.
+const MAX_DRIFT: Duration = Duration::from_secs(1);
 
 /// Everything in memory that mirrors the database.
 #[derive(Debug)]
@@ -33,9 +40,13 @@ pub(super) struct State {
     pub snapshot_seq: u64,
     pub next_segment: u64,
     pub backlog: Count,
+    /// Every segment up to this one is thinned.
+    pub thinned_until: u64,
     /// Where spilled buckets lie.
     pub spills: HashMap<BucketKey, i64>,
     pub next_spill: i64,
+    /// The time last given to a reading that met its equal, by sensor: what comes after it must not go before it.
+    pub stamps: HashMap<u32, Timestamp, foldhash::fast::RandomState>,
 }
 
 impl State {
@@ -51,25 +62,45 @@ impl State {
                 traces.extend(self.redelivery.remember(origin));
             }
             for reading in &delivery.readings {
-                self.push(reading, now, report);
+                self.push(reading, delivery.stamped, now, report);
             }
         }
         traces
     }
 
-    fn push(&mut self, reading: &Reading, now: Timestamp, report: &mut Report) {
+    fn push(&mut self, reading: &Reading, stamped: bool, now: Timestamp, report: &mut Report) {
         let policy = self.setup.policies.of(&reading.sensor);
         let Some(sensor) = self.names.sensor(&reading.sensor) else {
-            report.sensor_limit += 1;
+            Loss::add(&mut report.refused, reading.at);
             return;
         };
-        let Some(row) = self.names.row(reading, policy.decimals) else {
-            report.sensor_limit += 1;
+        let Some(mut row) = self.names.row(reading, policy.decimals) else {
+            Loss::add(&mut report.refused, reading.at);
             return;
         };
-        match self.bucketer.push(sensor, row, Sample::bytes_of(&reading.fields), policy, now) {
-            Pushed::Kept => report.readings += 1,
-            Pushed::Duplicate => report.duplicates += 1,
+        let weight = Sample::bytes_of(&reading.fields);
+        let arrived = row.at;
+        if stamped && let Some(&last) = self.stamps.get(&sensor) {
+            if last >= arrived && last.since(arrived) < MAX_DRIFT {
+                row.at = last.plus(TICK);
+                self.stamps.insert(sensor, row.at);
+            } else {
+                self.stamps.remove(&sensor);
+            }
+        }
+        loop {
+            match self.bucketer.push(sensor, row, weight, policy, now) {
+                Pushed::Kept => report.readings += 1,
+                // Another reading of the same value, stamped in the same millisecond.
+                Pushed::Duplicate(again) if stamped && again.at.since(arrived) < MAX_DRIFT => {
+                    row = again;
+                    row.at = row.at.plus(TICK);
+                    self.stamps.insert(sensor, row.at);
+                    continue;
+                }
+                Pushed::Duplicate(_) => report.duplicates += 1,
+            }
+            break;
         }
     }
 

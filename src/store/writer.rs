@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::engine::{Batch, Engine, Report, Setup};
 use super::names::NameReader;
-use super::{Deliveries, Delivery, Receipt, Settled, StoreError, database};
+use super::quarantine::{self, Salvage};
+use super::{Deliveries, Delivery, Head, Receipt, Settled, StoreError, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -29,18 +30,29 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(30);
 
-/// A settlement and whom to tell that it is on disk.
-pub(super) type Settle = (Settled, oneshot::Sender<()>);
+/// What the outlet asks for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Delete what is settled, and tell when that is on disk.
+    Settle(Settled, oneshot::Sender<()>),
+    /// The file cannot be read: look after it.
+    Damaged(StoreError),
+}
 
 /// The store's task. Ends when every inlet and the outlet are dropped.
 #[derive(Debug)]
 pub struct Writer {
+    pub(super) _lock: std::fs::File,
     pub(super) deliveries: Deliveries,
-    pub(super) settles: mpsc::Receiver<Settle>,
+    pub(super) requests: mpsc::Receiver<Request>,
     pub(super) engine: Option<Engine>,
+    /// What is still to be brought back from a damaged file.
+    pub(super) salvage: Option<Salvage>,
+    /// The record that a failed commit tried to write: it may be on disk all the same.
+    pub(super) tried: Option<u64>,
     pub(super) setup: Setup,
     pub(super) names: NameReader,
-    pub(super) latest: watch::Sender<u64>,
+    pub(super) head: watch::Sender<Head>,
     pub(super) commit_every: Duration,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
@@ -56,6 +68,15 @@ struct Gathered {
     replies: Vec<oneshot::Sender<()>>,
 }
 
+/// An engine that has committed.
+struct Committed {
+    engine: Engine,
+    salvage: Option<Salvage>,
+    report: Report,
+    /// The log is long enough to be copied into the file.
+    long: bool,
+}
+
 /// Which of the two ends are still open.
 #[derive(Debug)]
 struct Ends {
@@ -69,6 +90,7 @@ impl Writer {
         let mut ends = Ends { deliveries: true, settles: true };
         while let Some(gathered) = self.gather(&mut ends).await {
             self.commit(gathered, &mut ends).await?;
+            self.bring_back().await?;
         }
         if let Some(engine) = self.engine.take() {
             spawn_blocking(move || engine.close()).await.context("the store panicked")??;
@@ -87,7 +109,7 @@ impl Writer {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(wake) => {
-                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) || self.is_due() {
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) || self.is_due() || self.salvage.is_some() {
                         return Some(gathered);
                     }
                 }
@@ -106,9 +128,10 @@ impl Writer {
                         return Some(gathered);
                     }
                 },
-                settle = self.settles.recv(), if ends.settles => match settle {
-                    Some(settle) => {
-                        gathered.settle(settle);
+                request = self.requests.recv(), if ends.settles => match request {
+                    Some(Request::Damaged(damage)) => self.quarantine(&damage).await,
+                    Some(Request::Settle(settled, reply)) => {
+                        gathered.settle(settled, reply);
                         let soon = Instant::now() + SETTLE_WAIT;
                         deadline = Some(deadline.map_or(soon, |deadline| deadline.min(soon)));
                     }
@@ -130,7 +153,8 @@ impl Writer {
     /// When to look again: at the deadline, or when a bucket is due.
     fn wake(&self, deadline: Option<Instant>) -> Instant {
         let due = self.engine.as_ref().and_then(Engine::next_due);
-        let due = Instant::now() + due.map_or(MAX_SLEEP, |due| due.since(self.clock.now()).min(MAX_SLEEP));
+        let longest = if self.salvage.is_some() { SETTLE_WAIT } else { MAX_SLEEP };
+        let due = Instant::now() + due.map_or(longest, |due| due.since(self.clock.now()).min(longest));
         deadline.map_or(due, |deadline| deadline.min(due))
     }
 
@@ -166,8 +190,10 @@ impl Writer {
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next_pause(fastrand::f64())) => {}
-                settle = self.settles.recv(), if ends.settles => match settle {
-                    Some((settled, reply)) => {
+                request = self.requests.recv(), if ends.settles => match request {
+                    // The retry meets the damage itself.
+                    Some(Request::Damaged(_)) => {}
+                    Some(Request::Settle(settled, reply)) => {
                         waiting.settled.push(settled);
                         replies.push(reply);
                     }
@@ -185,28 +211,97 @@ impl Writer {
     /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
     async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
-        let (shared, now) = (Arc::clone(batch), self.clock.now());
+        let (shared, now, tried) = (Arc::clone(batch), self.clock.now(), self.tried.take());
         let started = std::time::Instant::now();
-        let work = move || -> Result<(Engine, Report, u64, bool), StoreError> {
-            let mut engine = engine.map_or_else(|| Engine::open(setup, &names), Ok)?;
-            let report = engine.commit(&shared, now)?;
-            drop(shared);
-            let bytes = engine.bytes()?;
+        let work = move || -> Result<Committed, (StoreError, Option<u64>)> {
+            let (mut engine, salvage) = match engine {
+                Some(engine) => (engine, None),
+                None => quarantine::open(&setup, &names, now, true).map_err(|error| (error, tried))?,
+            };
+            if tried.is_some_and(|tried| tried <= engine.last_record()) {
+                engine.make_durable().map_err(|error| (error, tried))?;
+                return Ok(Committed { engine, salvage, report: Report::default(), long: true });
+            }
+            let trying = engine.last_record() + 1;
+            let report = engine.commit(&shared, now).map_err(|error| (error, Some(trying)))?;
             // If that cannot be told, the checkpoint will tell why.
             let long = engine.is_log_long().unwrap_or(true);
-            Ok((engine, report, bytes, long))
+            Ok(Committed { engine, salvage, report, long })
         };
         Ok(match spawn_blocking(work).await.context("the store panicked")? {
-            Ok((engine, report, bytes, long)) => {
-                self.tell(&engine, report, bytes, started.elapsed());
-                self.latest.send_if_modified(|latest| {
-                    std::mem::replace(latest, engine.last_segment()) != engine.last_segment()
-                });
-                self.engine = Some(engine);
+            Ok(Committed { engine, salvage, report, long }) => {
+                self.tell(&engine, report, started.elapsed());
+                self.advance(engine, salvage);
                 Ok(long)
             }
-            Err(error) => Err(error),
+            Err((error, tried)) => {
+                // A transaction that found no room is rolled back for certain; and settling twice does no harm.
+                let certain = matches!(error, StoreError::Full { .. }) || batch.only_settle;
+                self.tried = tried.filter(|_| !certain);
+                Err(error)
+            }
         })
+    }
+
+    /// Tells the outlet how far the store is.
+    fn advance(&mut self, engine: Engine, salvage: Option<Salvage>) {
+        let latest = engine.last_segment();
+        self.head.send_if_modified(|head| {
+            let before = *head;
+            *head = Head { latest, generation: head.generation + u64::from(salvage.is_some()) };
+            *head != before
+        });
+        self.engine = Some(engine);
+        self.salvage = salvage.or(self.salvage.take());
+    }
+
+    /// The outlet cannot read the file: set it aside and go on with a fresh one.
+    async fn quarantine(&mut self, damage: &StoreError) {
+        self.stats.store().condition.down(self.clock.now(), damage);
+        let (engine, setup, names, now) =
+            (self.engine.take(), self.setup.clone(), self.names.clone(), self.clock.now());
+        let work = move || {
+            drop(engine);
+            quarantine::replace(&setup, &names, now)
+        };
+        // On an error the next commit opens whatever there is then, and reports what is wrong with it.
+        match spawn_blocking(work).await {
+            Ok(Ok((engine, salvage))) => self.advance(engine, Some(salvage)),
+            Ok(Err(error)) => self.stats.store().condition.down(self.clock.now(), error),
+            Err(panic) => self.stats.store().condition.down(self.clock.now(), panic),
+        }
+    }
+
+    /// Brings some of a damaged file back, between two commits.
+    async fn bring_back(&mut self) -> anyhow::Result<()> {
+        if self.salvage.is_none() || self.engine.is_none() {
+            return Ok(());
+        }
+        let (Some(mut salvage), Some(mut engine)) = (self.salvage.take(), self.engine.take()) else { return Ok(()) };
+        let work = move || {
+            let done = salvage.step(&engine.db);
+            let done = done.and_then(|done| if done { engine.recount().map(|()| done) } else { Ok(done) });
+            (engine, salvage, done)
+        };
+        let (engine, salvage, done) = spawn_blocking(work).await.context("the store panicked")?;
+        match done {
+            Ok(true) => {
+                // What came back is older than what the outlet has seen.
+                self.head.send_modify(|head| head.generation += 1);
+                engine.tell(self.stats.store());
+                self.engine = Some(engine);
+            }
+            Ok(false) => {
+                self.engine = Some(engine);
+                self.salvage = Some(salvage);
+            }
+            Err(error) => {
+                // There may be room later, or the fresh file is damaged too; the next commit tells.
+                self.stats.store().condition.down(self.clock.now(), &error);
+                self.salvage = Some(salvage);
+            }
+        }
+        Ok(())
     }
 
     /// Copies the log into the file. After the receipts: nobody waits for it.
@@ -226,23 +321,37 @@ impl Writer {
         Ok(())
     }
 
-    fn tell(&self, engine: &Engine, report: Report, bytes: u64, took: Duration) {
+    fn tell(&self, engine: &Engine, report: Report, took: Duration) {
         let stats = self.stats.store();
         let now = self.clock.now();
         stats.condition.up(now, format_args!("writing {}", self.setup.path.display()));
-        if report.sensor_limit > 0 {
-            stats.sensor_condition.down(
-                now,
-                format_args!(
-                    "site.max_sensors ({}) is reached: readings of further sensors are refused",
-                    self.setup.max_sensors
-                ),
+        if let Some(loss) = report.refused {
+            let most = self.setup.max_sensors;
+            let words = format_args!(
+                "site.max_sensors ({most}) is reached, or there are too many field names: readings with further names are \
+                 refused and stand in the ledger"
             );
+            stats.sensor_condition.lost(now, words);
+            stats.sensor_limit.inc_by(loss.samples);
+        }
+        if report.thinned > 0 {
+            let words = format_args!(
+                "store.max_bytes is nearly used up: the oldest undelivered buckets keep their rollups only, {} samples went now",
+                report.thinned
+            );
+            stats.room_condition.lost(now, words);
+            stats.thinned.inc_by(report.thinned);
+        }
+        if report.evicted > 0 {
+            let words = format_args!(
+                "store.max_bytes is used up: the oldest undelivered buckets are deleted, {} now; the ledger tells of which times",
+                report.evicted
+            );
+            stats.room_condition.lost(now, words);
         }
         stats.readings.inc_by(report.readings);
         stats.duplicates.inc_by(report.duplicates);
         stats.redelivered.inc_by(report.redelivered);
-        stats.sensor_limit.inc_by(report.sensor_limit);
         stats.sealed.inc_by(report.sealed);
         stats.late.inc_by(report.late);
         stats.dead_letters.inc_by(report.dead_letters);
@@ -252,7 +361,7 @@ impl Writer {
             stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));
             stats.last_commit_ms.set(now.as_millis());
         }
-        engine.tell(stats, bytes);
+        engine.tell(stats);
     }
 }
 
@@ -268,7 +377,7 @@ impl Gathered {
         self.batch.deliveries.push(delivery);
     }
 
-    fn settle(&mut self, (settled, reply): Settle) {
+    fn settle(&mut self, settled: Settled, reply: oneshot::Sender<()>) {
         self.batch.settled.push(settled);
         self.replies.push(reply);
     }

@@ -123,6 +123,18 @@ impl Default for Config {
 }
 
 impl Config {
+    /// What does not work now, but may later, each as (key path inside the table, words): a disk that is not mounted yet
+    /// is no reason to lose readings.
+    pub fn warnings(&self) -> Vec<(String, String)> {
+        if self.kind == Kind::Archive && !self.folder.is_dir() {
+            let folder = self.folder.display();
+            let words =
+                format!("archive folder {folder} does not exist now: make it, owned by the service, or mount its disk");
+            return vec![("folder".to_owned(), words)];
+        }
+        Vec::new()
+    }
+
     /// Everything that cannot work, each as (key path inside the table, words). Reads the files it names.
     pub fn contradictions(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
@@ -191,10 +203,6 @@ impl Config {
 
     fn bad_archive(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
-        if !self.folder.is_dir() {
-            let folder = self.folder.display();
-            found.push(("folder", format!("archive folder {folder} does not exist: make it, owned by the service")));
-        }
         let (smallest, largest) = (*ARCHIVE_FILE_BYTES.start(), *ARCHIVE_FILE_BYTES.end());
         if !ARCHIVE_FILE_BYTES.contains(&self.max_file_bytes.0) {
             let (smallest, largest) = (ByteSize(smallest), ByteSize(largest));

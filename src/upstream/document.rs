@@ -10,7 +10,7 @@ use std::time::Duration;
 use mongodb::bson::raw::{CString, RawArrayBuf, RawBsonRef};
 use mongodb::bson::{DateTime, Decimal128, RawBson, RawDocumentBuf};
 
-use super::{Names, content, identity};
+use super::{Names, identity};
 use crate::model::{FieldName, FieldStats, Number, SealedBucket, SensorName, SiteName, Timestamp, Value};
 
 /// Version of the document's form, in its field `schema`.
@@ -65,9 +65,9 @@ impl Document {
     /// The document of a bucket.
     pub fn of(bucket: &SealedBucket, context: &Context) -> Self {
         let id = identity::id(&context.site, bucket);
-        let hash = content::hash(&context.site, bucket);
+        let hash = bucket.hash(&context.site);
         let bson = build(bucket, context, &id, &hash);
-        Self { id, hash, samples: bucket.samples.len() as u32, rekeyed: 0, tries: 0, riddles: 0, bson }
+        Self { id, hash, samples: bucket.count(), rekeyed: 0, tries: 0, riddles: 0, bson }
     }
 
     /// Its size in bytes.
@@ -105,11 +105,11 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str) -> RawD
     doc.put(&names.part, whole(bucket.part));
     doc.put(&names.start, date(bucket.window.start()));
     doc.put(&names.end, date(bucket.window.end()));
-    if let (Some(first), Some(last)) = (bucket.samples.first(), bucket.samples.last()) {
-        doc.put(&names.first, date(first.at));
-        doc.put(&names.last, date(last.at));
+    if let Some((first, last)) = bucket.span() {
+        doc.put(&names.first, date(first));
+        doc.put(&names.last, date(last));
     }
-    doc.put(&names.count, whole(bucket.samples.len() as u32));
+    doc.put(&names.count, whole(bucket.count()));
     let stats = bucket.stats();
     doc.put(&names.stats, rollups(&stats, names));
     doc.put(&names.samples, rows(bucket, names));
@@ -119,6 +119,9 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str) -> RawD
     }
     if let Some(meta) = context.meta.get(&bucket.sensor).and_then(|meta| about(meta, &stats, names)) {
         doc.put(&names.meta, meta);
+    }
+    if bucket.rollup.is_some() {
+        doc.put(&names.thinned, true);
     }
     doc.put(&names.clock, "synced");
     doc.put(&names.hash, hash);

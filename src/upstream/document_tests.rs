@@ -7,8 +7,8 @@ use mongodb::bson::{Bson, Document as Bsondoc, doc};
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::samples::{bucket, sample};
 use crate::model::{Sample, SealReason};
-use crate::upstream::samples::{bucket, sample};
 
 const START: i64 = 1_796_043_600_000;
 
@@ -70,7 +70,7 @@ fn a_whole_document_field_by_field() {
         ],
         "sealed": "late", "late": true,
         "meta": { "units": { "temp": "°C" }, "tags": { "room": "cellar" } },
-        "clock": "synced", "hash": content::hash(&context.site, &bucket), "store": "0badcafe", "schema": 1,
+        "clock": "synced", "hash": bucket.hash(&context.site), "store": "0badcafe", "schema": 1,
         "expireAt": at(600_000 + 86_400_000),
     };
     let found = parsed(&document);
@@ -200,5 +200,18 @@ proptest! {
         }
         let counted: i32 = found.get_document("stats").unwrap().values().map(|s| s.as_document().unwrap().get_i32("count").unwrap()).sum();
         prop_assert_eq!(counted as usize, bucket.samples.iter().map(|s| s.fields.len()).sum::<usize>());
+    }
+}
+
+#[test]
+fn a_thinned_bucket_keeps_its_rollups_and_its_hash_and_says_so() {
+    let bucket = bucket("a", 1_796_043_600, 0, &[(0, 21.5), (5, 20.0)]);
+    let context = context();
+    let whole = parsed(&Document::of(&bucket, &context));
+    let thin = parsed(&Document::of(&bucket.clone().thinned(&context.site), &context));
+    assert!(thin.get_bool("thinned").unwrap());
+    assert!(thin.get_array("samples").unwrap().is_empty() && !whole.contains_key("thinned"));
+    for key in ["_id", "first", "last", "count", "stats", "hash"] {
+        assert_eq!(thin.get(key), whole.get(key), "{key}");
     }
 }

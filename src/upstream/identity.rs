@@ -40,7 +40,7 @@ pub(super) fn rekeyed(id: &str, store: &str, hash: &str, times: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::samples::bucket;
+    use crate::model::samples::bucket;
 
     fn check(sensor: &str, expected: &str) {
         let site = SiteName::new("greenhouse-7").unwrap();

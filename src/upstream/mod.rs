@@ -6,13 +6,10 @@
 
 mod archive;
 mod config;
-mod content;
 mod document;
 mod identity;
 mod mongo;
 mod names;
-#[cfg(test)]
-pub(crate) mod samples;
 mod secret;
 mod tuning;
 

@@ -74,6 +74,8 @@ names! {
     sealed: Top = "sealed",
     /// Whether it holds late readings.
     late: Top = "late",
+    /// Whether its samples were given up for want of room.
+    thinned: Top = "thinned",
     /// Units and tags.
     meta: Top = "meta",
     /// Whether the gateway's clock was right.

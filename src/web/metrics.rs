@@ -39,6 +39,7 @@ impl Collector for Facts {
             ("store_commits", "Transactions committed", store.commits.get()),
             ("store_sealed_buckets", "Buckets sealed", store.sealed.get()),
             ("store_late_buckets", "Buckets opened for late readings", store.late.get()),
+            ("store_thinned_samples", "Samples replaced by rollups for want of room", store.thinned.get()),
             ("store_evicted_buckets", "Buckets deleted undelivered for want of room", store.evicted.get()),
             ("store_dead_letters", "Dead letters written", store.dead_letters.get()),
             ("upstream_buckets", "Buckets delivered", upstream.buckets.get()),

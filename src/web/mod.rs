@@ -5,6 +5,8 @@ mod listener;
 mod metrics;
 mod page;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

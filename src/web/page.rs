@@ -71,6 +71,7 @@ fn store(status: &Status) -> Markup {
             (row("waiting for delivery", store.backlog_buckets))
             tr { td { "disk" } td { (size(store.bytes)) " of " (size(store.max_bytes)) } }
             (row("dead letters", store.dead_letters))
+            @if store.thinned > 0 { tr { td { "samples thinned for want of room" } td.down { (store.thinned) } } }
             @if store.evicted > 0 { tr { td { "evicted for want of room" } td.down { (store.evicted) } } }
             @if store.refused_by_sensor_limit > 0 { tr { td { "refused: too many sensors" } td.down { (store.refused_by_sensor_limit) } } }
             (row("known twice, kept once", store.duplicates + store.redelivered))

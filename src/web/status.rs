@@ -63,6 +63,8 @@ pub struct StoreStatus {
     pub backlog_buckets: i64,
     /// Segments they lie in.
     pub backlog_segments: i64,
+    /// Samples replaced by their rollups because the budget was short.
+    pub thinned: u64,
     /// Buckets deleted undelivered because the budget was short.
     pub evicted: u64,
     /// Dead letters written.
@@ -140,6 +142,7 @@ impl Status {
                 late: store.late.get(),
                 backlog_buckets: store.backlog_buckets.get(),
                 backlog_segments: store.backlog_segments.get(),
+                thinned: store.thinned.get(),
                 evicted: store.evicted.get(),
                 dead_letters: store.dead_letters.get(),
                 bytes: store.bytes.get(),

@@ -13,9 +13,10 @@ use regex::Regex;
 
 pub use form::Form;
 pub use split::{Piece, Splitter};
-pub use value::{Decimal, time};
+pub use value::Decimal;
 
 use self::form::Raw;
+use super::times::{self, Local};
 use crate::model::{FieldName, Fields, MAX_TEXT_BYTES, Timestamp, Value};
 
 /// How a line is read. Checked where the settings are read.
@@ -57,8 +58,13 @@ pub struct Decoded {
 }
 
 impl Rules {
+    /// Whether a line bears a time of its own.
+    pub const fn tells_time(&self) -> bool {
+        self.time_field.is_some()
+    }
+
     /// Reads a line (without its delimiter); `None` if it says nothing; in words why it cannot be read at all.
-    pub fn decode(&self, line: &str) -> Result<Option<Decoded>, String> {
+    pub fn decode(&self, line: &str, local: Local<'_>) -> Result<Option<Decoded>, String> {
         if line.trim().is_empty() || self.skip.iter().any(|skip| skip.is_match(line)) {
             return Ok(None);
         }
@@ -75,8 +81,8 @@ impl Rules {
             if self.sensor_field.as_ref() == Some(&name) {
                 decoded.sensor = Some(raw.text().ok_or_else(|| format!("`{name}` names no sensor"))?.trim().to_owned());
             } else if self.time_field.as_ref() == Some(&name) {
-                let at = raw.text().as_deref().and_then(time);
-                decoded.time = Some(at.ok_or_else(|| format!("`{name}` is no time: RFC 3339 or a number since 1970"))?);
+                let text = raw.text().ok_or_else(|| format!("`{name}` is no time"))?;
+                decoded.time = Some(times::of_text(text.trim(), local).map_err(|why| format!("`{name}`: {why}"))?);
             } else {
                 match self.value(&name, &raw).map(|value| (FieldName::new(&name), value)) {
                     Ok((Ok(field), Some(value))) => decoded.fields.push((field, value)),

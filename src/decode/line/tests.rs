@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn utc() -> Local<'static> {
+    Local { zone: None, arrival: Timestamp::EPOCH }
+}
+
 fn rules(form: Form) -> Rules {
     Rules {
         form,
@@ -38,7 +42,7 @@ fn json(wanted: &[(&str, &str)]) -> Rules {
 
 /// What a line gives: `name=value` for each field, `!name` for each refused one; the reason when all of it is refused.
 fn told(rules: &Rules, line: &str) -> String {
-    match rules.decode(line) {
+    match rules.decode(line, utc()) {
         Err(reason) => format!("refused: {reason}"),
         Ok(None) => "nothing".to_owned(),
         Ok(Some(decoded)) => {
@@ -179,16 +183,20 @@ fn texts_are_kept_where_they_are_wanted() {
 fn a_time_in_the_line_is_the_time_of_the_reading() {
     let mut rules = csv(&["at", "v"], ',');
     rules.time_field = Some("at".into());
-    let at = rules.decode("2026-11-30T13:00:00Z,1").unwrap().unwrap().time;
+    let at = rules.decode("2026-11-30T13:00:00Z,1", utc()).unwrap().unwrap().time;
     assert_eq!(at, Timestamp::from_millis(1_796_043_600_000));
-    check(&rules, &[("soon,1", "refused: `at` is no time…")]);
+    check(&rules, &[("soon,1", "refused: `at`: `soon` is not a time…")]);
+    let amsterdam = times::zone("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+    let local = Local { zone: Some(&amsterdam), arrival: Timestamp::EPOCH };
+    let at = rules.decode("2026-11-30 14:00:00,1", local).unwrap().unwrap().time;
+    assert_eq!(at, Timestamp::from_millis(1_796_043_600_000), "a local time is one of the site's zone");
 }
 
 proptest! {
     #[test]
     fn arbitrary_lines_never_panic(line in "\\PC{0,80}|[=:,; a-c0-9.\"{}-]{0,40}") {
         for rules in [regex(&["(?<a>.*)(?<b>[0-9]*)"]), csv(&["a", "_", "b"], ','), key_value(" ,;", &[]), json(&[])] {
-            if let Ok(Some(decoded)) = rules.decode(&line) {
+            if let Ok(Some(decoded)) = rules.decode(&line, utc()) {
                 prop_assert!(decoded.fields.iter().all(|(_, value)| value.is_sound()));
             }
         }

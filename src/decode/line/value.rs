@@ -1,6 +1,6 @@
 //! The text of one value into a value: numbers as the text writes them, words for switches.
 
-use crate::model::{Timestamp, Value};
+use crate::model::Value;
 
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -67,26 +67,6 @@ pub(super) fn shortened(text: &str) -> String {
     }
 }
 
-/// RFC 3339, or a number since the epoch whose size tells its unit (seconds, milli-, micro- or nanoseconds).
-pub fn time(text: &str) -> Option<Timestamp> {
-    let text = text.trim();
-    if let Ok(whole) = text.parse::<i64>() {
-        return Timestamp::from_millis(match whole.unsigned_abs() {
-            0..100_000_000_000 => whole * 1000,
-            100_000_000_000..100_000_000_000_000 => whole,
-            100_000_000_000_000..100_000_000_000_000_000 => whole.div_euclid(1000),
-            _ => whole.div_euclid(1_000_000),
-        });
-    }
-    if let Ok(seconds) = text.parse::<f64>() {
-        return (seconds.is_finite() && seconds.abs() < 1e11)
-            .then(|| Timestamp::from_millis((seconds * 1000.0).floor() as i64))
-            .flatten();
-    }
-    let parsed: jiff::Timestamp = text.parse().ok()?;
-    Timestamp::from_millis(parsed.as_millisecond())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,24 +91,5 @@ mod tests {
         check("7", comma, Some(Value::I64(7)));
         check("1.013,2", comma, None);
         check("1.5", comma, None);
-    }
-
-    #[test]
-    fn times_tell_their_unit_by_their_size() {
-        let at = Timestamp::from_millis(1_796_043_600_000);
-        for text in [
-            "1796043600",
-            "1796043600.0",
-            "1796043600000",
-            "1796043600000000",
-            "1796043600000000000",
-            "2026-11-30T13:00:00Z",
-            "2026-11-30T14:00:00.000+01:00",
-        ] {
-            assert_eq!(time(text), at, "{text}");
-        }
-        for text in ["", "-5", "yesterday", "2026-11-30 13:00", "1e300", "nan"] {
-            assert_eq!(time(text), None, "{text}");
-        }
     }
 }

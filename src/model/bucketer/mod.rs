@@ -40,12 +40,12 @@ pub struct BucketKey {
 }
 
 /// What became of a pushed reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It is in a bucket.
     Kept,
-    /// It was there already.
-    Duplicate,
+    /// It was there already; here it is again.
+    Duplicate(Row),
 }
 
 /// Samples that one bucket gained in a step.
@@ -94,7 +94,7 @@ impl Bucketer {
             // Only an open bucket that is full can be there; a copy of one of its samples needs no new bucket.
             if let Some(full) = state.open.iter().position(|open| open.key.window == window) {
                 if state.open[full].holds(&row) {
-                    return Pushed::Duplicate;
+                    return Pushed::Duplicate(row);
                 }
                 let reason = state.open[full].full_reason(policy);
                 self.close(sensor, full, reason);
@@ -104,7 +104,7 @@ impl Bucketer {
         let place = place.expect("a bucket is open for this window");
         let open = &mut self.sensors.get_mut(&sensor).expect("made above").open[place];
         if open.holds(&row) {
-            return Pushed::Duplicate;
+            return Pushed::Duplicate(row);
         }
         if open.pending.is_empty() {
             self.touched.push(open.key);

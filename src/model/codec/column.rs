@@ -45,7 +45,7 @@ pub(super) fn encode(field: u32, values: &[Option<&Value>], out: &mut Vec<u8>) {
         UNSIGNED => put_deltas(out, values().map(|v| if let Value::U64(v) = v { *v as i64 } else { 0 })),
         BOOL => put_bits(out, values().map(|v| matches!(v, Value::Bool(true)))),
         TEXT => put_texts(out, values()),
-        _ => values().for_each(|v| put_any(out, v)),
+        _ => values().for_each(|v| put_value(out, v)),
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn decode(input: &mut Reader<'_>, rows: &mut [Row]) -> Result<u32, Da
         TEXT => read_texts(input, rows, field)?,
         MIXED => {
             for row in rows {
-                row.fields.push((field, read_any(input)?));
+                row.fields.push((field, read_value(input)?));
             }
         }
         _ => return Err(Damaged("unknown kind of column")),
@@ -214,8 +214,8 @@ fn read_text<'a>(input: &mut Reader<'a>) -> Result<&'a str, Damaged> {
     if text.len() > MAX_TEXT_BYTES { Err(Damaged("text too long")) } else { Ok(text) }
 }
 
-/// One value with its kind before it.
-pub(super) fn put_any(out: &mut Vec<u8>, value: &Value) {
+/// Appends one value with its kind before it.
+pub fn put_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::F64(v) => {
             out.push(FLOAT as u8);
@@ -240,7 +240,8 @@ pub(super) fn put_any(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-fn read_any(input: &mut Reader<'_>) -> Result<Value, Damaged> {
+/// Reads what [`put_value`] wrote.
+pub fn read_value(input: &mut Reader<'_>) -> Result<Value, Damaged> {
     Ok(match u64::from(input.byte()?) {
         FLOAT => Value::float(f64::from_le_bytes(input.array()?)).ok_or(Damaged("not a finite number"))?,
         SIGNED => Value::I64(input.signed()?),

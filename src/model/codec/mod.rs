@@ -11,10 +11,11 @@
 
 mod column;
 
+pub use column::{put_value, read_value};
 use smallvec::SmallVec;
 
 use super::varint::{self, Damaged, Reader};
-use super::{MAX_FIELDS, Timestamp, Value};
+use super::{Timestamp, Value};
 
 /// Most rows in one block.
 pub const MAX_ROWS: usize = 65_536;
@@ -75,7 +76,8 @@ pub fn decode(input: &mut Reader<'_>, base: Timestamp, out: &mut Vec<Row>) -> Re
         let at = Timestamp::from_millis(previous).ok_or(Damaged("time out of range"))?;
         out.push(Row { at, fields: SmallVec::new() });
     }
-    let columns = input.bounded(MAX_FIELDS)?;
+    // Every row may bring fields of its own: what bounds their number is that each column takes a byte at least.
+    let columns = input.bounded(input.left())?;
     let mut last = None;
     for _ in 0..columns {
         let field = column::decode(input, &mut out[first..])?;
@@ -161,6 +163,15 @@ mod tests {
             })
             .collect();
         assert!(round_trip(&rows) < 230);
+    }
+
+    #[test]
+    fn rows_together_may_have_more_fields_than_one_may() {
+        let row = |i: u32| Row {
+            at: Timestamp::clamped(1_796_043_600_000 + i64::from(i)),
+            fields: (0..100).map(|k| (i * 100 + k, Value::I64(1))).collect(),
+        };
+        round_trip(&(0..20).map(row).collect::<Vec<_>>());
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Config {
             decimal,
         };
         let (place, letters) = (self.port.clone(), Letters::default());
-        let reader = Reader { rules, sensor, drop_first: self.drop_first, place, letters, refusals: 0, last: None };
+        let reader = Reader { rules, sensor, drop_first: self.drop_first, place, letters, refusals: 0 };
         let splitter = Splitter::new(&self.delimiter, self.max_line);
         Ok(Line { keeper: Keeper::new(port), splitter, reader, silent_after: self.silent_after })
     }

@@ -18,6 +18,7 @@ use self::config::Config;
 use super::serial::{Keeper, Letters, hung_up};
 use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
+use crate::decode::times::Local;
 use crate::model::{Reading, SensorName, Timestamp};
 use crate::store::{Closed, Delivery};
 
@@ -25,8 +26,6 @@ use crate::store::{Closed, Delivery};
 const REFUSALS_UNTIL_DOWN: u32 = 10;
 /// Bytes read at once.
 const CHUNK: usize = 4096;
-/// How far equal lines in one burst may be put after each other.
-const MAX_DRIFT: Duration = Duration::from_secs(1);
 
 /// The kind's row.
 pub(super) const KIND: Kind = Kind { name: "line", read: super::read::<Config> };
@@ -51,8 +50,6 @@ struct Reader {
     letters: Letters,
     /// Lines refused since the last good one.
     refusals: u32,
-    /// The reading before, so that an equal one in the same millisecond is not taken for its repetition.
-    last: Option<Reading>,
 }
 
 /// Why reading ended.
@@ -92,7 +89,7 @@ impl Line {
                 Err(error) => return End::Line(error),
             };
             let now = intake.clock.now();
-            let mut delivery = Delivery::default();
+            let mut delivery = Delivery { stamped: !self.reader.rules.tells_time(), ..Delivery::default() };
             let mut lines = 0;
             let reader = &mut self.reader;
             self.splitter.push(bytes, |piece| lines += u64::from(reader.take(piece, now, intake, &mut delivery)));
@@ -156,9 +153,7 @@ impl Reader {
                 if read.reading.is_some() || read.refused.is_empty() {
                     self.refusals = 0;
                 }
-                let has_own_time = read.has_own_time;
-                let distinct = |reading| if has_own_time { reading } else { self.distinct(reading) };
-                delivery.readings.extend(read.reading.map(distinct));
+                delivery.readings.extend(read.reading);
                 true
             }
             Err(words) => {
@@ -171,7 +166,8 @@ impl Reader {
     fn read(&self, bytes: &[u8], now: Timestamp, intake: &Intake) -> Result<Option<Read>, String> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| format!("line is not UTF-8 from byte {} on", error.valid_up_to()))?;
-        let Some(decoded) = self.rules.decode(text)? else { return Ok(None) };
+        let local = Local { zone: intake.timezone.as_ref(), arrival: now };
+        let Some(decoded) = self.rules.decode(text, local)? else { return Ok(None) };
         let sensor = match (decoded.sensor, &self.sensor) {
             (Some(name), _) => SensorName::new(&name).map_err(|error| error.to_string())?,
             (None, Some(sensor)) => sensor.clone(),
@@ -185,23 +181,7 @@ impl Reader {
             let made = Reading::new(sensor, decoded.time.unwrap_or(now), decoded.fields);
             reading = Some(made.map_err(|error| error.to_string())?);
         }
-        let (refused, has_remains, has_own_time) = (decoded.refused, decoded.has_remains, decoded.time.is_some());
-        Ok(Some(Read { reading, refused, has_remains, has_own_time }))
-    }
-
-    /// Equal lines in one millisecond are as many readings: the store would take them for one sent twice, so each is put
-    /// a millisecond after the other.
-    fn distinct(&mut self, mut reading: Reading) -> Reading {
-        if let Some(last) = &self.last
-            && last.sensor == reading.sensor
-            && last.fields == reading.fields
-            && last.at >= reading.at
-            && last.at.since(reading.at) < MAX_DRIFT
-        {
-            reading.at = last.at.plus(Duration::from_millis(1));
-        }
-        self.last = Some(reading.clone());
-        reading
+        Ok(Some(Read { reading, refused: decoded.refused, has_remains: decoded.has_remains }))
     }
 
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
@@ -223,7 +203,6 @@ struct Read {
     reading: Option<Reading>,
     refused: Vec<String>,
     has_remains: bool,
-    has_own_time: bool,
 }
 
 impl Read {

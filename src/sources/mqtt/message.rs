@@ -70,6 +70,7 @@ impl Reader {
         let refused = match taken {
             Ok(taken) => {
                 delivery.readings = taken.readings;
+                delivery.stamped = !route.json.reads_time();
                 (!taken.refused.is_empty()).then(|| taken.refused.to_string())
             }
             Err(reason) => Some(reason),

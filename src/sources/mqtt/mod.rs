@@ -65,6 +65,7 @@ impl Source for Mqtt {
         Box::pin(async move {
             let routes: Result<Vec<Route>, _> = self.config.topics.iter().map(Route::new).collect();
             let routes = routes.map_err(|faults| anyhow::anyhow!("topics are contradictory: {faults:?}"))?;
+            let routes = routes.into_iter().map(|route| route.in_zone(intake.timezone.as_ref())).collect();
             let max_payload = usize::try_from(self.config.max_payload.as_u64()).unwrap_or(usize::MAX);
             let mut reader = Reader::new(Routes::new(routes), max_payload);
             let connection = Connection::new(&self.config, &mut reader, intake)?;

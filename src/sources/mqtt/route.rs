@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use jiff::tz::TimeZone;
 use rumqttc::QoS;
 
 use super::config::{Decode, Topic};
@@ -95,6 +96,14 @@ impl Route {
             }
             _ => Err(faults),
         }
+    }
+}
+
+impl Route {
+    /// The same route for a site in this zone, unless its topic names one of its own.
+    pub(super) fn in_zone(mut self, zone: Option<&TimeZone>) -> Self {
+        zone.into_iter().for_each(|zone| self.json.assume_zone(zone));
+        self
     }
 }
 

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use mongodb::bson::RawDocument;
 
 use super::*;
+use crate::model::samples;
 use crate::model::{SiteName, Timestamp};
-use crate::upstream::{Context, Names, samples};
+use crate::upstream::{Context, Names};
 
 fn config(folder: &Path, format: Format) -> Config {
     let (folder, max_file_age) = (folder.to_owned(), Duration::from_secs(60));

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::samples::bucket;
 use super::super::{Context, Document, Fate, Names, Report, TroubleKind};
 use super::breaker::Breaker;
 use super::classify::{Labels, Signal};
 use super::deliver::{Answer, Outcome, Problem, Wire, deliver};
 use crate::model::SiteName;
+use crate::model::samples::bucket;
 
 const STORE: &str = "0badcafe";
 

@@ -1,6 +1,7 @@
 //! Serial sources on real terminals. (Emulators of user space cannot open a terminal: `--skip serial` there.)
 
 mod lines;
+mod main_job;
 mod modbus;
 mod oracle;
 mod pymodbus;
@@ -36,7 +37,8 @@ impl Running {
         let stats = Stats::default().source(&name, kind.name);
         let (inlet, deliveries) = inlet();
         let admission = Admission { max_future: Duration::from_secs(600) };
-        let intake = Intake { name, clock: Clock::system(), stats: Arc::clone(&stats), admission, inlet };
+        let intake =
+            Intake { name, clock: Clock::system(), stats: Arc::clone(&stats), admission, timezone: None, inlet };
         let task = tokio::spawn(supervise(config.build(), intake));
         Self { task, deliveries, stats, readings: Vec::new(), letters: Vec::new() }
     }

@@ -8,11 +8,11 @@ use tipbucket::model::Value;
 use super::{Running, value};
 use crate::support::pty::{ById, Player, Pty};
 
-fn ms(ms: u64) -> Duration {
+pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn with_crc(body: &[u8]) -> Vec<u8> {
+pub(super) fn with_crc(body: &[u8]) -> Vec<u8> {
     let crc = crc::Crc::<u16>::new(&crc::CRC_16_MODBUS).checksum(body).to_le_bytes();
     [body, &crc].concat()
 }

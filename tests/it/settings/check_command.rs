@@ -2,8 +2,12 @@
 
 use std::process::{Command, Output};
 
+use crate::support::daemon::program;
+
 fn tipbucket(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tipbucket"));
+    let words = program();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
     // The test's own environment must not decide.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIPBUCKET")) {
         command.env_remove(name);

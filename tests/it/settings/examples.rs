@@ -146,6 +146,38 @@ fn the_example_with_every_key_shows_every_kind_of_source() {
     }
 }
 
+/// The keys of a table inside a source's table, as its reader lists them when it meets one that it does not know.
+fn nested_keys(kind: &str, table: &str) -> Vec<String> {
+    let kind = KINDS.iter().find(|known| known.name == kind).unwrap();
+    let table: config::Map<String, config::Value> = toml::from_str(table).unwrap();
+    listed(&(kind.read)(table.into()).err().unwrap().message)
+}
+
+/// What the example says about one source, its nested tables included.
+fn text_about(source: &str) -> String {
+    let text = std::fs::read_to_string(ALL_KEYS).unwrap();
+    let from = text.find(&format!("#[sources.{source}]")).unwrap();
+    let rest = &text[from + 1..];
+    rest[..rest.find("\n#[sources.").unwrap_or(rest.len())].to_owned()
+}
+
+#[test]
+fn the_example_with_every_key_shows_the_keys_of_nested_tables() {
+    for (source, kind, table) in [
+        ("broker", "mqtt", "topics = [{ not-a-key = 1 }]"),
+        ("broker", "mqtt", "tls = { not-a-key = 1 }"),
+        ("boiler", "modbus-rtu", "devices = [{ not-a-key = 1 }]"),
+        ("boiler", "modbus-rtu", "devices = [{ registers = [{ not-a-key = 1 }] }]"),
+        ("try", "simulated", "fields = { temp = { not-a-key = 1 } }"),
+    ] {
+        let text = text_about(source);
+        for key in nested_keys(kind, table) {
+            let words: Vec<_> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+            assert!(words.contains(&key.as_str()), "{ALL_KEYS} does not mention `{key}` of {table} under {source}");
+        }
+    }
+}
+
 #[test]
 fn whatever_is_commented_out_in_the_example_could_be_used() {
     let text = std::fs::read_to_string(ALL_KEYS).unwrap();

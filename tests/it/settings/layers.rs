@@ -63,7 +63,7 @@ fn a_site_file_alone_fills_the_rest_with_defaults() {
     let settings = Layers::new(SITE, &[]).load(&[]).unwrap();
     assert_eq!(settings.site.as_str(), "layers-1");
     assert_eq!(settings.max_sensors, 10_000);
-    assert_eq!(settings.timezone.iana_name(), Some("Europe/Amsterdam"));
+    assert_eq!(settings.timezone.as_ref().and_then(|zone| zone.iana_name()), Some("Europe/Amsterdam"));
     assert_eq!(settings.admission.max_future, Duration::from_secs(600));
     assert_eq!(settings.policies.default.window.seconds(), 300);
     assert_eq!(settings.policies.default.max_samples, 1000);

@@ -2,6 +2,7 @@
 
 mod cases;
 mod check_command;
+mod docs;
 mod examples;
 mod layers;
 mod mutations;

@@ -12,7 +12,7 @@ use tipbucket::store::{Deliveries, Delivery, OriginKind, inlet};
 use tokio::task::JoinHandle;
 
 /// Longest that anything may take that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The source at work, and what it hands over.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ pub fn start(table: &str) -> Running {
         clock: Clock::system(),
         stats: Arc::clone(&stats),
         admission: Admission { max_future: Duration::from_secs(600) },
+        timezone: None,
         inlet,
     };
     let task = tokio::spawn(supervise(config.build(), intake));

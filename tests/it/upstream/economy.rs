@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use tipbucket::clock::Clock;
 use tipbucket::forwarder;
-use tipbucket::model::{BucketPolicy, FieldName, Policies, Reading, SensorName, Timestamp, Value, WindowLength};
+use tipbucket::model::{
+    BucketPolicy, FieldName, Policies, Reading, SensorName, SiteName, Timestamp, Value, WindowLength,
+};
 use tipbucket::stats::Stats;
 use tipbucket::store::{self, Delivery};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +31,8 @@ async fn a_sensors_window_is_one_document_and_no_reading_is_an_update() {
         decimals: None,
     };
     let policies = Policies { default, by_sensor: HashMap::new() };
-    let opened = store::open(&settings, policies, 1000, Clock::system(), stats.clone()).await;
+    let opened =
+        store::open(&settings, SiteName::new("economy").unwrap(), policies, 1000, Clock::system(), stats.clone()).await;
     let (inlet, outlet, writer) = opened.unwrap();
     let writer = tokio::spawn(writer.run());
     let way = upstream(config(&peer.uri(), "telemetry"));

@@ -89,7 +89,7 @@ impl Running {
 }
 
 async fn until(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + crate::support::patience(Duration::from_secs(60));
     while !done() {
         assert!(Instant::now() < deadline, "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -179,11 +179,11 @@ async fn stopping_does_not_wait_for_a_database_that_hangs() {
     memory.add(2, sensors(1..2));
     let begun = Instant::now();
     while server.documents(&database, "buckets").await.len() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(begun.elapsed() < crate::support::patience(Duration::from_secs(30)));
     }
     let started = Instant::now();
     running.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < crate::support::patience(Duration::from_secs(8)), "{:?}", started.elapsed());
     assert_eq!(memory.left(), 1, "not proven, not settled");
 }
 

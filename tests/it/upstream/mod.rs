@@ -11,6 +11,7 @@ mod login;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use crate::support::patience;
 use tipbucket::clock::Clock;
 use tipbucket::model::{
     FieldName, Sample, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Value, WindowLength,
@@ -27,13 +28,17 @@ fn config(uri: &str, database: &str) -> Config {
 
 /// Short pauses; deadlines that a healthy server keeps on a busy machine.
 fn patient() -> Tuning {
+    let deadlines = Tuning::default();
     Tuning {
-        selection: Duration::from_secs(20),
+        selection: patience(Duration::from_secs(20)),
+        connect: patience(deadlines.connect),
+        insert: patience(deadlines.insert),
+        find: patience(deadlines.find),
         shutdown: Duration::from_secs(1),
         retry: (Duration::from_millis(20), Duration::from_millis(200)),
         overload: (Duration::from_millis(20), Duration::from_millis(200)),
         probe: (Duration::from_millis(50), Duration::from_millis(200)),
-        ..Tuning::default()
+        ..deadlines
     }
 }
 
@@ -54,7 +59,7 @@ fn with(config: Config, tuning: Tuning) -> Upstream {
 
 /// Sends until there is no trouble any more.
 async fn deliver_in_the_end(upstream: &mut Upstream, documents: &mut [Document]) -> Report {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + patience(Duration::from_secs(60));
     loop {
         let report = upstream.deliver(documents, STORE).await;
         if report.trouble.is_none() || Instant::now() > deadline {
@@ -75,6 +80,7 @@ fn bucket(sensor: &str, part: u32, values: &[f64]) -> SealedBucket {
         part,
         sealed: SealReason::Window,
         late: false,
+        rollup: None,
         samples: values.iter().enumerate().map(sample).collect(),
     }
 }

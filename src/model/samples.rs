@@ -1,4 +1,4 @@
-//! Buckets for the tests of this folder.
+//! Buckets for tests.
 
 use crate::model::{FieldName, Sample, SealReason, SealedBucket, SensorName, Timestamp, Value, WindowLength};
 
@@ -12,6 +12,7 @@ pub(crate) fn bucket(sensor: &str, start: i64, part: u32, samples: &[(i64, f64)]
         part,
         sealed: SealReason::Window,
         late: false,
+        rollup: None,
         samples: samples
             .iter()
             .map(|&(s, v)| Sample { at: at(s), fields: [(temp.clone(), Value::F64(v))].into_iter().collect() })

@@ -8,9 +8,9 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::model::{FieldName, SealedBucket, SiteName, Value};
+use super::{FieldName, SealedBucket, SiteName, Value};
 
-/// The hash of a bucket's identity and samples: 32 lower-case hex digits.
+/// The hash of identity and samples: 32 lower-case hex digits.
 pub(super) fn hash(site: &SiteName, bucket: &SealedBucket) -> String {
     let mut sum = Sha256::new();
     sum.update(b"tipbucket1");
@@ -66,8 +66,8 @@ fn text(sum: &mut Sha256, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::samples::{bucket, sample};
     use crate::model::{SealReason, Timestamp};
-    use crate::upstream::samples::{bucket, sample};
 
     fn site() -> SiteName {
         SiteName::new("s").unwrap()

@@ -1,5 +1,7 @@
 //! The store against real files: through its two ends, with restarts between.
 
+mod damage;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use bytesize::ByteSize;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::model::Sample;
 use crate::model::{
     BucketPolicy, FieldName, Reading, SealedBucket, SensorName, SourceName, Timestamp, Value, WindowLength,
 };
@@ -19,6 +22,10 @@ struct Site {
     writer: JoinHandle<anyhow::Result<()>>,
     stats: Stats,
     clock: Clock,
+}
+
+fn site_name() -> SiteName {
+    SiteName::new("test").unwrap()
 }
 
 fn policies(max_samples: u32) -> Policies {
@@ -42,7 +49,14 @@ async fn site_with(
     let mut settings = Config { path: folder.join("t.db"), max_bytes: ByteSize::mib(48), ..Config::default() };
     config(&mut settings);
     let stats = Stats::default();
-    let opened = open(&settings, policies(max_samples), max_sensors, clock.clone(), stats.clone());
+    let opened = open(
+        &settings,
+        SiteName::new("test").unwrap(),
+        policies(max_samples),
+        max_sensors,
+        clock.clone(),
+        stats.clone(),
+    );
     let (inlet, outlet, writer) = opened.await.unwrap();
     Site { inlet, outlet, writer: tokio::spawn(writer.run()), stats, clock }
 }
@@ -84,8 +98,9 @@ impl Site {
     }
 
     /// As a SIGKILL: nothing is finished.
-    fn kill(self) {
+    async fn kill(self) {
         self.writer.abort();
+        assert!(self.writer.await.unwrap_err().is_cancelled());
     }
 }
 
@@ -144,7 +159,7 @@ async fn open_buckets_survive_a_kill_and_a_clean_stop_and_go_on() {
     for (round, kill) in [(0, true), (1, false), (2, true)] {
         let site = site(folder.path(), time.clone()).await;
         site.commit(Delivery::of(vec![reading("s", round, Value::I64(round))])).await;
-        if kill { site.kill() } else { site.stop().await }
+        if kill { site.kill().await } else { site.stop().await }
     }
     let mut site = site(folder.path(), time).await;
     let (buckets, _) = site.buckets(1).await;
@@ -170,6 +185,27 @@ async fn commits_are_grouped_and_a_full_or_urgent_batch_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sensor_that_invents_fields_is_stored_and_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let time = clock();
+    let made_up = |i: i64| {
+        let field = |k: i64| (FieldName::new(&format!("f{}", i * 20 + k)).unwrap(), Value::I64(k));
+        let (name, at) = (SensorName::new("s").unwrap(), Timestamp::clamped(START + i));
+        Delivery::of(vec![Reading::new(name, at, (0..20).map(field).collect()).unwrap()])
+    };
+    let first = site(folder.path(), time.clone()).await;
+    // Small blocks are joined on the way.
+    for i in 0..40 {
+        first.commit(made_up(i)).await;
+    }
+    first.kill().await;
+    let mut second = site(folder.path(), time).await;
+    let (buckets, _) = second.buckets(1).await;
+    assert!(buckets[0].samples.len() == 40 && buckets[0].samples.iter().all(|sample| sample.fields.len() == 20));
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_part_is_never_numbered_twice_also_across_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let time = clock();
@@ -180,7 +216,7 @@ async fn a_part_is_never_numbered_twice_also_across_a_kill() {
         let (buckets, segments) = site.buckets(1).await;
         parts.push(buckets[0].part);
         site.outlet.settle(Settled { segments, dead_letters: vec![] }).await.unwrap();
-        if round % 2 == 0 { site.kill() } else { site.stop().await }
+        if round % 2 == 0 { site.kill().await } else { site.stop().await }
     }
     assert_eq!(parts, [0, 1, 2, 3]);
 }
@@ -193,7 +229,7 @@ async fn a_message_delivered_again_is_stored_once_also_after_a_kill() {
     // Without a time of its own each delivery would get another arrival time.
     first.commit(message(OriginKind::Fresh { packet_id: 9 }, 5, vec![reading("s", 1, Value::I64(1))])).await;
     first.commit(message(OriginKind::Repeated { packet_id: 9 }, 5, vec![reading("s", 2, Value::I64(1))])).await;
-    first.kill();
+    first.kill().await;
     let mut second = site(folder.path(), time).await;
     second.commit(message(OriginKind::Repeated { packet_id: 9 }, 5, vec![reading("s", 3, Value::I64(1))])).await;
     second.commit(message(OriginKind::Fresh { packet_id: 10 }, 5, vec![reading("s", 4, Value::I64(1))])).await;
@@ -201,6 +237,23 @@ async fn a_message_delivered_again_is_stored_once_also_after_a_kill() {
     assert_eq!(values(&buckets[0]), [(1, Value::I64(1)), (4, Value::I64(1))]);
     assert_eq!(second.stats.store().redelivered.get(), 1);
     second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_readings_stamped_in_one_millisecond_are_as_many_readings() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = site(folder.path(), clock()).await;
+    let stamped = |value| Delivery { stamped: true, ..Delivery::of(vec![reading("s", 1, Value::I64(value))]) };
+    for value in [7, 7, 7, 8, 7] {
+        site.inlet.push(stamped(value)).await.unwrap();
+    }
+    site.commit(Delivery::of(vec![reading("s", 1, Value::I64(7))])).await;
+    let (buckets, _) = site.buckets(1).await;
+    let order: Vec<_> =
+        buckets[0].samples.iter().map(|s| (s.at.as_millis() - START - 1000, s.fields[0].1.clone())).collect();
+    assert_eq!(order, [7, 7, 7, 8, 7].iter().enumerate().map(|(i, v)| (i as i64, Value::I64(*v))).collect::<Vec<_>>());
+    assert_eq!(site.stats.store().duplicates.get(), 1, "with a time of its own it is the same reading");
+    site.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,6 +266,9 @@ async fn a_flood_of_invented_sensors_is_refused_and_counted() {
     site.commit(Delivery::of(vec![reading("s0", 2, Value::I64(1))])).await;
     assert_eq!((site.stats.store().readings.get(), site.stats.store().sensor_limit.get()), (4, 7));
     assert_eq!(site.stats.store().sensors.get(), 3);
+    let db = database::open_reader(&folder.path().join("t.db")).unwrap();
+    let sum = "SELECT sum(samples) FROM ledger WHERE reason = 'too many sensors'";
+    assert_eq!(db.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap(), 7, "accepted or in the ledger");
     site.stop().await;
 }
 
@@ -247,7 +303,7 @@ async fn a_slow_sensor_does_not_hold_the_journal_back() {
             .unwrap()
     };
     assert!(slots(folder.path()) < 2_000, "{}", slots(folder.path()));
-    site.kill();
+    site.kill().await;
     let mut site = site_with(folder.path(), time, small, 1000, 100).await;
     let mut slow = Vec::new();
     while slow.is_empty() {
@@ -286,7 +342,34 @@ async fn a_full_budget_refuses_until_what_is_delivered_makes_room() {
         tokio::time::timeout(Duration::from_secs(120), receipts.recv()).await.expect("there is room again");
     }
     assert_eq!(site.stats.store().condition.get().up, Some(true));
-    site.kill();
+    site.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_thin_the_oldest_keep_their_rollups_and_their_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let thin = |config: &mut Config| config.max_bytes = ByteSize::mib(5);
+    let time = clock();
+    let site = site_with(folder.path(), time.clone(), thin, 500, 100).await;
+    for n in 0..700 {
+        site.commit(Delivery { urgent: true, ..noise(n, 500) }).await;
+    }
+    let thinned = site.stats.store().thinned.get();
+    assert!(thinned > 0);
+    assert_eq!(site.stats.store().evicted.get(), 0, "rollups are small: nothing had to go");
+    site.kill().await;
+    let mut site = site_with(folder.path(), time, thin, 500, 100).await;
+    let (buckets, _) = site.buckets(700).await;
+    let rolled: Vec<_> = buckets.iter().filter(|bucket| bucket.rollup.is_some()).collect();
+    assert_eq!(rolled.iter().map(|bucket| u64::from(bucket.count())).sum::<u64>(), thinned);
+    assert_eq!(buckets.iter().map(|bucket| u64::from(bucket.count())).sum::<u64>(), 700 * 500);
+    // What is left is what the samples would have given.
+    let samples: Vec<_> =
+        noise(0, 500).readings.iter().map(|r| Sample { at: r.at, fields: r.fields.clone() }).collect();
+    let whole = SealedBucket { samples, rollup: None, ..rolled[0].clone() };
+    assert_eq!((rolled[0].stats(), rolled[0].span()), (whole.stats(), whole.span()));
+    assert_eq!(rolled[0].hash(&site_name()), whole.hash(&site_name()), "a full copy upstream is the same bucket");
+    site.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
