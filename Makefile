@@ -68,6 +68,7 @@ install: ## put BINARY, the unit and a first site file in place (DESTDIR and PRE
 	[ -e $(DESTDIR)/etc/tipbucket/site.toml ] || \
 	    install -D -m 0640 config/tipbucket.toml $(DESTDIR)/etc/tipbucket/site.toml
 	[ -n "$(DESTDIR)" ] || { systemd-sysusers tipbucket.conf; chgrp tipbucket /etc/tipbucket/site.toml; }
+	@echo "now edit $(DESTDIR)/etc/tipbucket/site.toml (it names no source yet), then: tipbucket check"
 
 fmt: ## format the code
 	cargo fmt

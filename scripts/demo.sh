@@ -140,13 +140,15 @@ END
     else
         say "  delivers to   $DIR/archive"
     fi
+    local program
+    program=$(realpath "$TIPBUCKET")
     cat <<END
   logs          $DIR/tipbucket.log
 
 Look around from another terminal:
-  $TIPBUCKET status --config $DIR/site.toml
-  $TIPBUCKET check --config $DIR/site.toml
-  tail -f $DIR/tipbucket.log
+  $(printf '%q' "$program") status --config $(printf '%q' "$DIR/site.toml")
+  $(printf '%q' "$program") check --config $(printf '%q' "$DIR/site.toml")
+  tail -f $(printf '%q' "$DIR/tipbucket.log")
 
 Buckets close every 10 s. A summary follows after $SECONDS_TO_SUMMARY s.
 END

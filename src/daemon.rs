@@ -73,7 +73,7 @@ pub async fn run_with(
     }
     drop(inlet);
     health.ready();
-    tracing::info!("running with {} sources", sources.len());
+    tracing::info!("running; sources: {}", sources.len());
 
     let early = tokio::select! {
         () = stop => None,
@@ -95,10 +95,8 @@ pub async fn run_with(
     let ended = ended
         .await
         .unwrap_or_else(|_| Err(anyhow!("the end took longer than {} s; what is on disk stays there", END.as_secs())));
-    match early {
-        Some(error) => Err(error),
-        None => ended,
-    }
+    let done = early.map_or(ended, Err);
+    done.inspect(|()| tracing::info!("stopped"))
 }
 
 /// What documents say about sensors besides their readings.

@@ -79,6 +79,8 @@ pub struct SourceStats {
     pub restarts: Counter,
     /// Whether its line or connection is up, and why not.
     pub condition: Condition,
+    /// What of it cannot be taken; told rarely, the dead letters have the rest.
+    pub refusals: Condition,
 }
 
 impl SourceStats {
@@ -91,6 +93,7 @@ impl SourceStats {
             refused: Counter::default(),
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
+            refusals: Condition::new(format!("source {name}")),
         }
     }
 }

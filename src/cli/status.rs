@@ -40,14 +40,18 @@ impl Status {
     pub(super) fn execute(self, out: &mut impl Write) -> anyhow::Result<()> {
         let settings = self.config.load()?;
         match ask(&settings) {
-            Ok(answer) => match self.format {
-                Format::Json => writeln!(out, "{answer}")?,
-                Format::Table => {
-                    let report =
-                        serde_json::from_str(&answer).context("the daemon's answer is not what this version writes")?;
-                    print(out, &report)?;
+            Ok(answer) => {
+                let report: Report =
+                    serde_json::from_str(&answer).context("the daemon's answer is not what this version writes")?;
+                if report.site != settings.site.as_str() {
+                    let (listen, other, site) = (settings.web.listen, report.site, settings.site);
+                    bail!("the daemon at {listen} is site {other}, not {site} (give each its own web.listen)");
                 }
-            },
+                match self.format {
+                    Format::Json => writeln!(out, "{answer}")?,
+                    Format::Table => print(out, &report)?,
+                }
+            }
             Err(why) => {
                 let path = &settings.store.path;
                 let contents = store::contents(path)
@@ -112,6 +116,17 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} buckets delivered · {} waiting · last delivery {last}",
         upstream.buckets, store.backlog_buckets
     )?;
+    let losses = [
+        ("samples thinned for want of room", store.thinned),
+        ("buckets evicted for want of room", store.evicted),
+        ("readings refused: too many sensors", store.refused_by_sensor_limit),
+        ("buckets refused by the database", upstream.refused),
+        ("buckets sent under a second _id", upstream.conflicts),
+        ("attempts that failed", upstream.failures),
+    ];
+    for (what, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
+        writeln!(out, "          {count} {what}")?;
+    }
     for source in &report.sources {
         writeln!(out, "source    {} ({}) {}", source.name, source.kind, words(&source.condition))?;
         writeln!(

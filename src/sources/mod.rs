@@ -117,7 +117,12 @@ impl Intake {
     pub async fn deliver(&self, delivery: Delivery) -> Result<(), Closed> {
         self.stats.messages.inc();
         self.stats.readings.inc_by(delivery.readings.len() as u64);
-        self.stats.refused.inc_by(delivery.dead_letters.len() as u64);
+        if let Some(letter) = delivery.dead_letters.first() {
+            self.stats.refused.inc_by(delivery.dead_letters.len() as u64);
+            let words =
+                format_args!("`{}` sent what cannot be taken: {} (kept as a dead letter)", letter.place, letter.reason);
+            self.stats.refusals.down(letter.at, words);
+        }
         self.inlet.push(delivery).await
     }
 

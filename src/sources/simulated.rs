@@ -40,7 +40,7 @@ struct Config {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number of sensors, or a list of names")]
 enum Sensors {
     Count(usize),
     Names(Vec<String>),

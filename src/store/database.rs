@@ -4,7 +4,7 @@
 //! growth makes the file system write its own journal); a commit is durable when it returns (`synchronous=FULL`).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -80,24 +80,51 @@ pub(super) fn disk_room(path: &Path) -> u64 {
     disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(ours)
 }
 
-/// Takes the store for this process, until the file is dropped. Two writers would overwrite each other's journal.
-/// Also tells whether the lock was there before: then the path has been a store of ours.
-pub(super) fn lock(path: &Path) -> Result<(File, bool), StoreError> {
-    let path = path.with_added_extension("lock");
-    let ours = path.exists();
-    let name = path.display();
-    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
-    let file = open.map_err(|cause| {
-        StoreError::Unusable(format!(
-            "cannot create {name}: {cause} (store.path must be in a folder that the service may write to)"
-        ))
-    })?;
-    match file.try_lock() {
-        Ok(()) => Ok((file, ours)),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Unusable(format!(
-            "{name} is held by another process: is a second tipbucket running on this store?"
-        ))),
-        Err(TryLockError::Error(cause)) => Err(StoreError::Unusable(format!("cannot lock {name}: {cause}"))),
+/// What the lock file says once a store of ours was open at its path.
+const MARK: &[u8] = b"a tipbucket store lives here\n";
+
+/// The lock on a store, held until it is dropped. Two writers would overwrite each other's journal.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    /// Whether the path has been a store of ours before.
+    pub ours: bool,
+}
+
+impl Lock {
+    /// Takes the store at `path` for this process.
+    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+        let path = path.with_added_extension("lock");
+        let name = path.display();
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o640).open(&path);
+        let mut file = open.map_err(|cause| {
+            StoreError::Unusable(format!(
+                "cannot create {name}: {cause} (the folder of store.path must exist and be writable for the service)"
+            ))
+        })?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let words = format!("{name} is held by another process: is a second tipbucket running on this store?");
+                return Err(StoreError::Unusable(words));
+            }
+            Err(TryLockError::Error(cause)) => {
+                return Err(StoreError::Unusable(format!("cannot lock {name}: {cause}")));
+            }
+        }
+        let mut said = Vec::new();
+        let ours = file.read_to_end(&mut said).is_ok() && said == MARK;
+        Ok(Self { file, ours })
+    }
+
+    /// A store is open at the path: from now on a file there is ours, also when it is damaged.
+    pub(super) fn mark(&mut self) -> Result<(), StoreError> {
+        if !self.ours {
+            let written = self.file.write_all(MARK).and_then(|()| self.file.sync_all());
+            written.map_err(|cause| StoreError::Unusable(format!("cannot write the lock file: {cause}")))?;
+            self.ours = true;
+        }
+        Ok(())
     }
 }
 
@@ -282,10 +309,12 @@ mod tests {
     fn a_second_process_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.db");
-        let first = lock(&path).unwrap();
-        assert!(lock(&path).unwrap_err().to_string().contains("second tipbucket"));
+        let mut first = Lock::take(&path).unwrap();
+        assert!(Lock::take(&path).unwrap_err().to_string().contains("second tipbucket"));
+        assert!(!first.ours);
+        first.mark().unwrap();
         drop(first);
-        lock(&path).unwrap();
+        assert!(Lock::take(&path).unwrap().ours);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub async fn open(
         max_sensors,
         policies,
     };
-    let (lock, ours) = database::lock(&setup.path)?;
+    let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);
     if room < setup.max_bytes {
         let (most, room) = (config.max_bytes, bytesize::ByteSize::b(room));
@@ -76,11 +76,12 @@ pub async fn open(
     let names = names::NameReader::default();
     let (opened, shared, now) = (setup.clone(), names.clone(), clock.now());
     let work = move || -> Result<_, StoreError> {
-        let (engine, salvage) = quarantine::open(&opened, &shared, now, ours)?;
+        let (engine, salvage) = quarantine::open(&opened, &shared, now, lock.ours)?;
+        lock.mark()?;
         let store_id = recovery::store_id(&engine.db)?;
-        Ok((engine, salvage, store_id))
+        Ok((engine, salvage, store_id, lock))
     };
-    let (engine, salvage, store_id) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
     engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });

@@ -51,7 +51,13 @@ pub(super) fn open(
     ours: bool,
 ) -> Result<(Engine, Option<Salvage>), StoreError> {
     match recovery::recover(setup.clone(), names) {
-        Err(damage) if damage.is_damage() && ours => {
+        Err(damage) if damage.is_damage() && !ours => {
+            let path = setup.path.display();
+            Err(StoreError::Unusable(format!(
+                "{path} is not a tipbucket database ({damage}); name another file in store.path"
+            )))
+        }
+        Err(damage) if damage.is_damage() => {
             tracing::error!("{damage}");
             replace(setup, names, now).map(|(engine, salvage)| (engine, Some(salvage)))
         }

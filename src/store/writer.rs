@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::database::Lock;
 use super::engine::{Batch, Engine, Report, Setup};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
@@ -42,7 +43,7 @@ pub(super) enum Request {
 /// The store's task. Ends when every inlet and the outlet are dropped.
 #[derive(Debug)]
 pub struct Writer {
-    pub(super) _lock: std::fs::File,
+    pub(super) _lock: Lock,
     pub(super) deliveries: Deliveries,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) engine: Option<Engine>,

@@ -132,6 +132,13 @@ impl Config {
                 format!("archive folder {folder} does not exist now: make it, owned by the service, or mount its disk");
             return vec![("folder".to_owned(), words)];
         }
+        if self.kind == Kind::Mongodb
+            && let Err(error) = self.address()
+        {
+            let key = if self.uri_file.is_some() { "uri_file" } else { "uri" };
+            let words = format!("{error:#} (nothing is delivered until it can be; readings are kept meanwhile)");
+            return vec![(key.to_owned(), words)];
+        }
         Vec::new()
     }
 
@@ -187,10 +194,8 @@ impl Config {
             return vec![("uri_file", "both uri and uri_file name the database: leave one of them out".to_owned())];
         }
         let key = if self.uri_file.is_some() { "uri_file" } else { "uri" };
-        let uri = match self.address() {
-            Ok(uri) => uri,
-            Err(error) => return vec![(key, format!("{error:#}"))],
-        };
+        // A file that cannot be read now is read again at each connect: that is a warning.
+        let Ok(uri) = self.address() else { return Vec::new() };
         match ConnectionString::parse(uri.expose()) {
             Ok(_) => Vec::new(),
             Err(error) => {

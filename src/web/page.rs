@@ -74,7 +74,7 @@ fn store(status: &Status) -> Markup {
             @if store.thinned > 0 { tr { td { "samples thinned for want of room" } td.down { (store.thinned) } } }
             @if store.evicted > 0 { tr { td { "evicted for want of room" } td.down { (store.evicted) } } }
             @if store.refused_by_sensor_limit > 0 { tr { td { "refused: too many sensors" } td.down { (store.refused_by_sensor_limit) } } }
-            (row("known twice, kept once", store.duplicates + store.redelivered))
+            (row("came twice, kept once", store.duplicates + store.redelivered))
             tr { td { "last commit" } td { (store.last_commit.as_deref().unwrap_or("none yet")) } }
         }
     }

@@ -185,6 +185,7 @@ fn condition(condition: &Condition) -> ConditionStatus {
         Some(false) => "down",
         None => "unknown",
     };
+    let detail = if up.is_none() { "not tried yet".to_owned() } else { detail };
     ConditionStatus { state: state.to_owned(), since: up.map(|_| since.to_string()), detail, failures }
 }
 

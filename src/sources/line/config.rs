@@ -98,7 +98,7 @@ enum DecimalMark {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
 enum Texts {
     #[default]
     None,
@@ -107,7 +107,7 @@ enum Texts {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a list of names, or a table of name = key")]
 enum Wanted {
     #[default]
     All,

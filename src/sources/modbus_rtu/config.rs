@@ -82,7 +82,7 @@ pub(super) struct RegisterConfig {
 
 /// Raw contents: one or several whole numbers, or texts such as `"0x80000000"`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number or a text such as \"0x8000\", or a list of them")]
 enum OneOrMany {
     #[default]
     None,
@@ -91,7 +91,7 @@ enum OneOrMany {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number, or a text such as \"0x8000\"")]
 enum Raw {
     Number(i64),
     Text(String),
