@@ -96,7 +96,9 @@ async fn what_a_meter_says_through_a_bad_line_is_what_the_database_holds() {
     silent.store(true, Ordering::Relaxed);
     daemon.until("the silence", WITHIN, |status| status.sources[0].condition.detail.contains("no answer"));
 
-    let stored = daemon.status().unwrap().store.readings;
+    // What was read last waits for its commit.
+    let all = daemon.until("the last commit", WITHIN, |status| status.store.readings == status.sources[0].readings);
+    let stored = all.store.readings;
     let deadline = Instant::now() + patience(WITHIN);
     let documents = loop {
         let documents = server.documents(&database, "buckets").await;
