@@ -13,12 +13,18 @@ pub struct Clock(Arc<Kind>);
 enum Kind {
     System,
     Virtual { start: Timestamp, origin: tokio::time::Instant },
+    Fixed(Timestamp),
 }
 
 impl Clock {
     /// The system's clock.
     pub fn system() -> Self {
         Self(Arc::new(Kind::System))
+    }
+
+    /// Always the same time: that at which a recording was made.
+    pub fn fixed(at: Timestamp) -> Self {
+        Self(Arc::new(Kind::Fixed(at)))
     }
 
     /// A clock that reads `start` now and goes on with tokio's own, so that paused time is virtual time.
@@ -35,6 +41,7 @@ impl Clock {
                 Timestamp::EPOCH.plus(since)
             }
             Kind::Virtual { start, origin } => start.plus(origin.elapsed()),
+            Kind::Fixed(at) => *at,
         }
     }
 }

@@ -3,9 +3,11 @@
 //! Results go to the standard output, everything else to the standard error output. Exit codes: 0 done, 1 failed with one
 //! readable message, 2 wrong usage.
 
+mod capture;
 mod check;
 mod logging;
 mod run;
+mod sniff;
 mod status;
 
 use std::ffi::OsString;
@@ -36,6 +38,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Status(status::Status),
+    Sniff(sniff::Sniff),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -82,6 +85,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(run) => run.execute(&mut out),
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
+        Command::Sniff(sniff) => sniff.execute(&mut out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

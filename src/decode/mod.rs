@@ -1,9 +1,15 @@
 //! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.
 
+pub mod binary;
 pub mod json;
 pub mod line;
 pub mod modbus;
+pub mod nmea;
 pub mod number;
+pub mod readout;
+pub mod rule;
+pub mod sml;
+pub mod telegram;
 pub mod text;
 pub mod times;
 

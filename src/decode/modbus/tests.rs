@@ -73,6 +73,7 @@ fn the_scale_gives_the_decimal_number_that_was_meant() {
         invalid: vec![0xffff],
         min: None,
         max: Some(1000.0),
+        registers: 0,
     };
     let check = |scale, offset, raw: u16, expected| {
         let point = Point { at: 0, exponent_at: None, shape: shape(scale, offset) };
@@ -98,6 +99,7 @@ fn bits_of_a_register_are_cut_out() {
             invalid: vec![],
             min: None,
             max: None,
+            registers: 0,
         };
         assert_eq!(
             Point { at: 1, exponent_at: None, shape }.value(&[&[0, 0], &raw.to_be_bytes()[..]].concat()),
@@ -127,7 +129,17 @@ fn orders() -> impl Strategy<Value = Order> {
 }
 
 fn plain(kind: Type, order: Order) -> Point {
-    let shape = Shape { kind, order, bits: None, scale: None, offset: None, invalid: vec![], min: None, max: None };
+    let shape = Shape {
+        kind,
+        order,
+        bits: None,
+        scale: None,
+        offset: None,
+        invalid: vec![],
+        min: None,
+        max: None,
+        registers: 0,
+    };
     Point { at: 0, exponent_at: None, shape }
 }
 

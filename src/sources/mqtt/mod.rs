@@ -14,6 +14,7 @@ mod connection;
 mod failure;
 mod line;
 mod message;
+mod replay;
 mod route;
 mod tls;
 mod topics;
@@ -21,14 +22,18 @@ mod window;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
 
 use self::config::Address;
 pub use self::config::{Config, Decode, Tls, Topic};
 use self::connection::Connection;
 use self::message::Reader;
+use self::replay::Replayed;
 use self::route::{Route, Routes};
 use self::topics::{Filter, Template};
-use super::{Claims, Intake, Kind, Source, SourceConfig};
+use super::{Claims, Intake, Kind, Recording, Source, SourceConfig};
 
 /// The kind's row.
 pub(super) const KIND: Kind = Kind { name: "mqtt", read: super::read::<Config> };
@@ -54,6 +59,16 @@ impl SourceConfig for Config {
     fn build(self: Box<Self>) -> Box<dyn Source> {
         Box::new(Mqtt { config: *self })
     }
+
+    fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
+        Some(Box::new(Replayed::new(*self, recording, over)))
+    }
+
+    fn listen_only(&mut self) {
+        let name = self.client_id.as_deref().unwrap_or("tipbucket");
+        self.client_id = Some(format!("{name}-sniff-{:08x}", fastrand::u32(..)));
+        self.is_listening = true;
+    }
 }
 
 struct Mqtt {
@@ -63,15 +78,20 @@ struct Mqtt {
 impl Source for Mqtt {
     fn run<'a>(&'a mut self, intake: &'a Intake) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>> {
         Box::pin(async move {
-            let routes: Result<Vec<Route>, _> = self.config.topics.iter().map(Route::new).collect();
-            let routes = routes.map_err(|faults| anyhow::anyhow!("topics are contradictory: {faults:?}"))?;
-            let routes = routes.into_iter().map(|route| route.in_zone(intake.timezone.as_ref())).collect();
-            let max_payload = usize::try_from(self.config.max_payload.as_u64()).unwrap_or(usize::MAX);
-            let mut reader = Reader::new(Routes::new(routes), max_payload);
+            let mut reader = reader(&self.config, intake)?;
             let connection = Connection::new(&self.config, &mut reader, intake)?;
             Err(connection.run().await.into())
         })
     }
+}
+
+/// What the table says about messages.
+fn reader(config: &Config, intake: &Intake) -> anyhow::Result<Reader> {
+    let routes: Result<Vec<Route>, _> = config.topics.iter().map(Route::new).collect();
+    let routes = routes.map_err(|faults| anyhow::anyhow!("topics are contradictory: {faults:?}"))?;
+    let routes = routes.into_iter().map(|route| route.in_zone(intake.timezone.as_ref())).collect();
+    let max_payload = usize::try_from(config.max_payload.as_u64()).unwrap_or(usize::MAX);
+    Ok(Reader::new(Routes::new(routes), max_payload))
 }
 
 #[cfg(test)]
