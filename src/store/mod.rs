@@ -33,6 +33,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod wal;
 mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
