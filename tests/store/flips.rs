@@ -160,13 +160,18 @@ struct Store {
     stored: Vec<(String, i64)>,
 }
 
-fn store() -> Store {
+/// As after a kill, or with everything copied from the log into the database, where each bit counts.
+fn store(copied: bool) -> Store {
     let folder = tempfile::tempdir().unwrap();
     let watch = Watch::on(folder.path());
     watch.spare_the_disk();
     let history = runtime().block_on(live(folder.path(), &|_| {}));
     let pushed = history.readings.into_iter().map(|(sensor, at, fields)| ((sensor, at), fields)).collect();
-    let (base, wal) = (fs::read(database(folder.path())).unwrap(), fs::read(log(folder.path())).unwrap());
+    if copied {
+        let db = rusqlite::Connection::open(database(folder.path())).unwrap();
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    }
+    let (base, wal) = (fs::read(database(folder.path())).unwrap(), fs::read(log(folder.path())).unwrap_or_default());
     let outcome = serve(folder.path());
     assert_eq!((outcome.opened, outcome.said.as_str()), (true, ""), "without a flip nothing is said");
     Store { base, wal, pushed, stored: outcome.samples.into_keys().collect() }
@@ -189,8 +194,8 @@ fn place(random: &mut Rng, bytes: &[u8]) -> usize {
 fn flip_and_serve(folder: &Path, flip: usize, store: &Store) -> Result<bool, String> {
     let mut random = Rng::with_seed(SEED * 1_000_003 + flip as u64);
     let (mut base, mut wal) = (store.base.clone(), store.wal.clone());
-    let (name, file, torn) =
-        if random.u8(..3) < 2 { ("database", &mut base, 0) } else { ("log", &mut wal, LAST_COMMIT) };
+    let in_log = !wal.is_empty() && random.bool();
+    let (name, file, torn) = if in_log { ("log", &mut wal, LAST_COMMIT) } else { ("database", &mut base, 0) };
     let (at, bit) = (place(&mut random, file), random.u8(..8));
     file[at] ^= 1 << bit;
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -205,12 +210,12 @@ fn flip_and_serve(folder: &Path, flip: usize, store: &Store) -> Result<bool, Str
     Ok(!outcome.said.is_empty())
 }
 
-#[test]
-fn a_flipped_bit_costs_what_it_hits_and_is_told() {
+fn check(copied: bool, share: f64) {
     fault_vfs::install();
     let flips =
         std::env::var(FLIPS_VARIABLE).map_or(FLIPS, |flips| flips.parse().expect("TIPBUCKET_FLIPS is a number"));
-    let store = store();
+    let flips = (flips as f64 * share) as usize;
+    let store = store(copied);
     let (failures, harmful) = (Mutex::new(Vec::new()), Mutex::new(0));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -232,4 +237,14 @@ fn a_flipped_bit_costs_what_it_hits_and_is_told() {
     eprintln!("{harmful} of {flips} flips are told of");
     assert!(failures.is_empty(), "{} of {flips}:\n{}", failures.len(), failures[..failures.len().min(8)].join("\n"));
     assert!(harmful > flips / 20, "only {harmful} flips hit anything");
+}
+
+#[test]
+fn a_flipped_bit_in_the_log_is_told() {
+    check(false, 0.3);
+}
+
+#[test]
+fn a_flipped_bit_in_the_database_costs_what_it_hits_and_is_told() {
+    check(true, 0.7);
 }
