@@ -23,7 +23,7 @@ pub use letter::{DeadLetter, LetterKind};
 pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};
 pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};
-pub use rollup::{FieldStats, Number};
+pub use rollup::{FieldStats, Number, row_rollups};
 pub use time::Timestamp;
 pub use used::Used;
 pub use value::{MAX_TEXT_BYTES, Value};
