@@ -286,8 +286,12 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             self.ended = false;
         }
         match report.trouble {
-            Some(trouble) => self.troubled(trouble),
+            Some(trouble) => {
+                self.backlog.upstream_takes(false);
+                self.troubled(trouble);
+            }
             None if tried || report.flushed => {
+                self.backlog.upstream_takes(true);
                 stats.condition.up(now, &self.place);
                 if self.healthy_since.get_or_insert_with(Instant::now).elapsed() >= HEALTHY {
                     self.retry.reset();

@@ -24,7 +24,7 @@ pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};
 pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};
 pub(crate) use rollup::rollups;
-pub use rollup::{FieldStats, Number};
+pub use rollup::{FieldStats, Number, row_rollups};
 pub use time::Timestamp;
 pub use used::Used;
 pub use value::{MAX_TEXT_BYTES, Value};
