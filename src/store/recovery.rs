@@ -12,7 +12,7 @@ use super::engine::{Count, Engine, Setup};
 use super::error::Doing;
 use super::journal::{Journal, Replay, Stored};
 use super::lazy::{Lazy, Thawing};
-use super::names::{NameReader, Names};
+use super::names::{self, NameReader, Names};
 use super::record::{Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
@@ -30,6 +30,7 @@ const MAX_SENSORS: usize = 16 << 20;
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
+    names::fill_sums(&db)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
     let Replay { journal, last, newest, records } = Journal::read(&db)?;
     let lazy = Lazy::new(setup.write_behind, setup.pool.clone());

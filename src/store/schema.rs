@@ -31,6 +31,9 @@ const MIGRATIONS: &[&str] = &[
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
                            last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
+    // Names get checksums of number and name; NULL is one from before.
+    "ALTER TABLE sensor ADD COLUMN sum INTEGER;
+     ALTER TABLE field ADD COLUMN sum INTEGER;",
 ];
 
 /// Rows of `meta`.
