@@ -39,6 +39,7 @@ mod state;
 mod tests;
 mod thin;
 mod view;
+mod wal;
 mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
