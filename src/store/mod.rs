@@ -18,6 +18,7 @@ mod frame;
 mod gathered;
 mod inlet;
 mod journal;
+mod kept;
 mod lazy;
 mod ledger;
 mod letters;
@@ -37,6 +38,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod view;
 mod wal;
 mod writer;
 
@@ -49,6 +51,7 @@ pub use inlet::{Closed, Deliveries, Inlet, inlet};
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
+pub use view::{Found, Pack, Summary, View};
 pub use writer::Writer;
 
 use crate::clock::Clock;
@@ -73,6 +76,7 @@ pub async fn open(
         policies,
         write_behind: config.write_behind,
         pool: lazy::Pool::default(),
+        keep: (config.keep_raw, config.keep_rollups),
     };
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);

@@ -155,6 +155,11 @@ impl NameReader {
         self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.get(id as usize).cloned()
     }
 
+    /// All sensors; the first has number 0.
+    pub(super) fn sensors(&self) -> Vec<SensorName> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.clone()
+    }
+
     pub(super) fn field(&self, id: u32) -> Option<FieldName> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).fields.get(id as usize).cloned()
     }

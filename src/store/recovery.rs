@@ -11,6 +11,7 @@ use super::database::{self, Budget};
 use super::engine::{Count, Engine, Setup};
 use super::error::Doing;
 use super::journal::{Journal, Replay, Stored};
+use super::kept::Kept;
 use super::lazy::{Lazy, Thawing};
 use super::names::{self, NameReader, Names};
 use super::record::{Record, put_key, read_key};
@@ -31,11 +32,18 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
     names::fill_sums(&db)?;
-    let names = Names::load(&db, setup.max_sensors, reader)?;
-    let Replay { journal, last, newest, records } = Journal::read(&db)?;
-    let lazy = Lazy::new(setup.write_behind, setup.pool.clone());
+    let state = rebuild(&db, setup, budget, reader)?;
+    Ok(Engine { db, state })
+}
+
+/// Rebuilds everything in memory. Only reads.
+pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &NameReader) -> Result<State, StoreError> {
+    let names = Names::load(db, setup.max_sensors, reader)?;
+    let Replay { journal, last, newest, records } = Journal::read(db)?;
     let mut state = State {
-        next_segment: segment::last(&db)? + 1,
+        next_segment: segment::last(db)? + 1,
+        lazy: Lazy::new(setup.write_behind, setup.pool.clone()),
+        kept: Kept::new(setup.keep.0, setup.keep.1),
         setup,
         budget,
         names,
@@ -44,18 +52,17 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         journal,
         seq: last,
         snapshot_seq: 0,
-        backlog: backlog(&db, newest)?,
-        lazy,
+        backlog: backlog(db, newest)?,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
         stamps: HashMap::default(),
     };
-    load_snapshot(&db, &mut state)?;
-    let spilled_until = load_spills(&db, &mut state)?;
+    load_snapshot(db, &mut state)?;
+    let spilled_until = load_spills(db, &mut state)?;
     let mut thawing = Thawing::default();
     for stored in records {
-        let (seq, bytes) = (stored.seq, stored.read(&db)?);
+        let (seq, bytes) = (stored.seq, stored.read(db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
         let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until, &mut thawing));
         if let Err(why) = replayed {
@@ -64,7 +71,7 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     }
     state.lazy.recovered(thawing)?;
     state.redelivery.started();
-    Ok(Engine { db, state })
+    Ok(state)
 }
 
 /// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought

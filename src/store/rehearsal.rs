@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
+use super::kept::Kept;
 use super::lazy::{Lazy, Pool};
 use super::names::Names;
 use super::redelivery::Redelivery;
@@ -36,6 +37,7 @@ impl Rehearsal {
                 policies,
                 write_behind: Duration::ZERO,
                 pool: Pool::default(),
+                keep: (Duration::ZERO, Duration::ZERO),
             },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
@@ -47,6 +49,7 @@ impl Rehearsal {
             next_segment: 1,
             backlog: Count::default(),
             lazy: Lazy::default(),
+            kept: Kept::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,

@@ -1,7 +1,9 @@
 //! The store against real files: through its two ends, with restarts between.
 
 mod damage;
+mod kept;
 mod lazy;
+mod view;
 
 use std::path::Path;
 use std::time::Duration;
