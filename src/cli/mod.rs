@@ -5,10 +5,16 @@
 
 mod capture;
 mod check;
+mod export;
 mod logging;
+mod printing;
+mod query;
+#[cfg(test)]
+mod query_tests;
 mod run;
 mod sniff;
 mod status;
+mod times;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -17,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::clock::Clock;
 use crate::settings::{self, Problems, Settings};
 
 /// Where the site file is unless said otherwise.
@@ -39,6 +46,8 @@ enum Command {
     Check(check::Check),
     Status(status::Status),
     Sniff(sniff::Sniff),
+    Query(query::Query),
+    Export(export::Export),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -86,6 +95,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
         Command::Sniff(sniff) => sniff.execute(&mut out),
+        Command::Query(query) => query.execute(&mut out, Clock::system().now()),
+        Command::Export(export) => export.execute(&mut out, Clock::system().now()),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
