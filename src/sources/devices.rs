@@ -104,8 +104,9 @@ fn one(
             let nearest =
                 names.iter().max_by(|a, b| strsim::jaro_winkler(a, &name).total_cmp(&strsim::jaro_winkler(b, &name)));
             let near = nearest.map(|near| format!(" (did you mean `{near}`? ")).unwrap_or_else(|| " (".to_owned());
-            let words =
-                format!("there is no device `{name}`{near}a new one is a file {name}.toml in {})", folder.display());
+            let words = format!(
+                "there is no device `{name}`{near}a new one is a file devices/{name}.toml beside the site file)"
+            );
             return wrong.push((at(), words));
         }
     };

@@ -193,3 +193,30 @@ proptest! {
         prop_assert_eq!(found.as_deref(), Some(&data[..]));
     }
 }
+
+#[test]
+fn strings_end_at_their_first_nul() {
+    let check = |order: Order, bytes: &[u8], expected: Result<&str, bool>| {
+        let shape = Shape {
+            kind: Type::String,
+            order,
+            bits: None,
+            scale: None,
+            offset: None,
+            invalid: vec![],
+            min: None,
+            max: None,
+            registers: bytes.len() as u16 / 2,
+        };
+        let got = Point { at: 0, exponent_at: None, shape }.value(bytes);
+        match expected {
+            Ok(text) => assert_eq!(got, Ok(Value::text(text).unwrap())),
+            Err(declared) => assert_eq!(got == Err(Absent::Declared), declared, "{got:?}"),
+        }
+    };
+    check(Order::Abcd, b"SolarEdge \0\0", Ok("SolarEdge"));
+    check(Order::Badc, b"oSal\0r", Ok("Solar"));
+    check(Order::Abcd, &[0; 8], Err(true));
+    check(Order::Abcd, &[0xff; 8], Err(false));
+    check(Order::Abcd, b"a\x01b\0", Err(false));
+}

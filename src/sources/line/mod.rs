@@ -19,6 +19,7 @@ use self::config::Config;
 use super::serial::{Keeper, Letters, hung_up};
 use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
+use crate::decode::telegram::line_advice;
 use crate::decode::times::Local;
 use crate::model::{Reading, SensorName, Timestamp};
 use crate::store::{Closed, Delivery};
@@ -219,8 +220,9 @@ impl Reader {
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
         self.refusals = self.refusals.saturating_add(1);
         if self.refusals >= REFUSALS_UNTIL_DOWN {
-            let words = format!("the last {} lines could not be read: {words}", self.refusals);
-            intake.stats.condition.down(now, format!("{words} (are baud, format and decode those of the device?)"));
+            let advice = line_advice(bytes).unwrap_or("are baud, format and decode those of the device?");
+            let words = format!("the last {} lines could not be read: {words} ({advice})", self.refusals);
+            intake.stats.condition.down(now, words);
         }
         if self.letters.may_write(Instant::now()) {
             delivery.dead_letters.push(intake.letter(now, &self.place, words, bytes));

@@ -53,7 +53,7 @@ impl Config {
         if is_address(&self.address) { self.address.clone() } else { format!("{}:{STANDARD_PORT}", self.address) }
     }
 
-    fn checked(&self) -> Result<ModbusRtu, Vec<(String, String)>> {
+    pub(super) fn checked(&self) -> Result<ModbusRtu, Vec<(String, String)>> {
         let address = self.with_port();
         if !is_address(&address) {
             let words = format!("`{}` is no host, as \"10.0.0.7\" or \"meter.local:502\"", self.address);

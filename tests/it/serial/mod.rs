@@ -1,6 +1,7 @@
 //! Serial sources on real terminals. (Emulators of user space cannot open a terminal: `--skip serial` there.)
 
 mod corpus;
+mod inputs;
 mod lines;
 mod main_job;
 mod modbus;

@@ -19,9 +19,9 @@ fn site(folder: &Path, source: &Json) -> std::path::PathBuf {
 }
 
 /// Runs it, and reads its JSON lines.
-fn sniff(site: &Path, arguments: &[&str]) -> Got {
+pub fn sniff(site: &Path, source: &str, arguments: &[&str]) -> Got {
     let output = Command::new(PROGRAM)
-        .args(["sniff", "--source", "line", "--format", "json", "--config"])
+        .args(["sniff", "--source", source, "--format", "json", "--config"])
         .arg(site)
         .args(arguments)
         .output()
@@ -47,7 +47,7 @@ fn check(sample: &Sample) {
     let folder = tempfile::tempdir().unwrap();
     let site = site(folder.path(), &sample.table(Path::new("/dev/none")));
     let received_at = sample.expect["received_at"].as_str().unwrap();
-    let got = sniff(&site, &["--received-at", received_at, "--replay", sample.path.to_str().unwrap()]);
+    let got = sniff(&site, "line", &["--received-at", received_at, "--replay", sample.path.to_str().unwrap()]);
     sample.check(&got);
 }
 
@@ -70,10 +70,10 @@ fn what_is_captured_live_is_replayed_alike() {
     let site = site(folder.path(), &source);
     let capture = folder.path().join("capture.hex");
     pty.send(b"1.5\r\n2.5\r\nx\r\n");
-    let live = sniff(&site, &["--for", "1s", "--save", capture.to_str().unwrap()]);
+    let live = sniff(&site, "line", &["--for", "1s", "--save", capture.to_str().unwrap()]);
     assert_eq!(live.fields.len(), 2, "{live:?}");
     assert_eq!(live.refused.len(), 1, "{live:?}");
-    let again = sniff(&site, &["--replay", capture.to_str().unwrap()]);
+    let again = sniff(&site, "line", &["--replay", capture.to_str().unwrap()]);
     let values = |got: &Got| got.fields.iter().map(|(.., value)| value.clone()).collect::<Vec<_>>();
     assert_eq!(values(&again), values(&live));
     assert_eq!(again.refused.len(), 1, "{again:?}");
@@ -88,14 +88,14 @@ fn a_message_is_replayed_on_its_topic() {
     let payload = folder.path().join("payload.json");
     std::fs::write(&payload, r#"{"temp": 21.5, "big": 9007199254740993}"#).unwrap();
     let at = "2026-11-30T13:00:00Z";
-    let got = sniff(&site, &["--topic", "room/7", "--received-at", at, "--replay", payload.to_str().unwrap()]);
+    let got = sniff(&site, "line", &["--topic", "room/7", "--received-at", at, "--replay", payload.to_str().unwrap()]);
     assert!(
         got.fields.contains(&("7".into(), "2026-11-30T13:00:00.000Z".into(), "temp".into(), json!(21.5))),
         "{got:?}"
     );
     assert!(got.fields.iter().any(|(.., value)| *value == json!(9_007_199_254_740_993_u64)), "{got:?}");
     std::fs::write(&payload, "{").unwrap();
-    let got = sniff(&site, &["--topic", "room/7", "--replay", payload.to_str().unwrap()]);
+    let got = sniff(&site, "line", &["--topic", "room/7", "--replay", payload.to_str().unwrap()]);
     assert!(got.fields.is_empty() && got.refused.len() == 1, "{got:?}");
 }
 
