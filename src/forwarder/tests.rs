@@ -1,9 +1,11 @@
 //! The forwarder in virtual time, between a backlog and an upstream that are plain lists.
 
 mod chaos;
+mod lanes;
 mod manners;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -62,7 +64,13 @@ impl Shared {
     }
 }
 
-struct FakeBacklog(Shared, SegmentId);
+struct FakeBacklog(Shared, SegmentId, VecDeque<(u64, u64)>);
+
+impl FakeBacklog {
+    fn new(world: &Shared) -> Self {
+        Self(world.clone(), SegmentId(0), VecDeque::new())
+    }
+}
 
 impl Backlog for FakeBacklog {
     async fn next(&mut self) -> Result<Option<Parcel>, StoreError> {
@@ -84,6 +92,32 @@ impl Backlog for FakeBacklog {
 
     fn rewind(&mut self) {
         self.1 = SegmentId(0);
+        self.2.clear();
+    }
+
+    fn has_next(&self) -> bool {
+        self.0.with(|world| world.segments.range(SegmentId(self.1.0 + 1)..).next().is_some())
+    }
+
+    fn split(&mut self) {
+        let last = self.0.with(|world| world.segments.keys().last().map_or(0, |id| id.0));
+        if last > self.1.0 {
+            self.2.push_back((self.1.0, last));
+            self.1 = SegmentId(last);
+        }
+    }
+
+    async fn next_old(&mut self) -> Result<Option<Parcel>, StoreError> {
+        while let Some((after, until)) = self.2.front().copied() {
+            let stretch = (Bound::Excluded(SegmentId(after)), Bound::Included(SegmentId(until)));
+            let next = self.0.with(|world| world.segments.range(stretch).next().map(|(id, b)| (*id, b.clone())));
+            if let Some((id, buckets)) = next {
+                self.2[0].0 = id.0;
+                return Ok(Some(Parcel { id, buckets }));
+            }
+            self.2.pop_front();
+        }
+        Ok(None)
     }
 
     async fn settle(&mut self, settled: Settled) -> Result<(), StoreError> {
@@ -177,7 +211,7 @@ fn context() -> Context {
 fn start(world: &Shared) -> Running {
     let (stats, shutdown) = (Stats::default(), CancellationToken::new());
     let forwarder = Forwarder::new(
-        FakeBacklog(world.clone(), SegmentId(0)),
+        FakeBacklog::new(world),
         FakeWay(world.clone()),
         context(),
         &Tuning::default(),

@@ -184,6 +184,11 @@ impl Window {
         self.documents.is_empty()
     }
 
+    /// Documents that wait.
+    pub(super) const fn len(&self) -> usize {
+        self.documents.len()
+    }
+
     pub(super) fn has_packed(&self) -> bool {
         self.segments.iter().any(|segment| !segment.packed.is_empty())
     }

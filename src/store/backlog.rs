@@ -60,8 +60,22 @@ pub trait Backlog: Send {
     /// nothing is left to draw. Dropped half-way, nothing is drawn.
     fn next(&mut self) -> impl Future<Output = Result<Option<Parcel>, StoreError>> + Send;
 
-    /// Draw from the oldest segment again.
+    /// Draw from the oldest segment again, what was put behind included.
     fn rewind(&mut self);
+
+    /// Whether [`Self::next`] has a segment to draw now.
+    fn has_next(&self) -> bool {
+        false
+    }
+
+    /// Puts everything that waits now behind: [`Self::next`] goes on with what is sealed from now on, [`Self::next_old`]
+    /// draws the rest.
+    fn split(&mut self) {}
+
+    /// The oldest segment of what was put behind; `None` when all of it is drawn. Dropped half-way, nothing is drawn.
+    fn next_old(&mut self) -> impl Future<Output = Result<Option<Parcel>, StoreError>> + Send {
+        std::future::ready(Ok(None))
+    }
 
     /// Deletes what is delivered and keeps what was refused; returns when that is on disk, or, for segments that never
     /// were there, when it is certain to be with a later commit.
