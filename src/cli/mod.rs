@@ -7,6 +7,7 @@ mod check;
 mod logging;
 mod run;
 mod status;
+mod upstream;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -36,6 +37,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Status(status::Status),
+    Upstream(upstream::Upstream),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -82,6 +84,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(run) => run.execute(&mut out),
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
+        Command::Upstream(upstream) => upstream.execute(&mut out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

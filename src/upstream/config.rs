@@ -170,6 +170,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The same with another file for the connection string.
+    pub fn with_uri_file(self, uri_file: Option<PathBuf>) -> Self {
+        Self { uri_file, ..self }
+    }
+
     /// The connection string, read anew from where it is kept: a password may have been changed.
     pub(crate) fn address(&self) -> anyhow::Result<Uri> {
         let credential = std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| PathBuf::from(folder).join(CREDENTIAL));

@@ -15,12 +15,13 @@ mod meter;
 mod mongo;
 mod names;
 mod notebook;
+mod receipts;
 mod secret;
 mod shape;
 mod tuning;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::time::Instant;
 
@@ -29,7 +30,9 @@ pub use config::{Config, Connection, Format, Kind, Mode};
 pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
 pub use identity::{id, prefix};
 pub use manners::Manners;
+pub use mongo::admin::{Admin, Audited, Finding, Level, Local, Period, SensorAudit};
 pub use names::Names;
+pub use receipts::{Receipt, Receipts, read_receipts};
 pub use secret::Uri;
 pub use shape::{Layout, Preset, Rollups, Shape, Times};
 pub use tuning::Tuning;
@@ -46,6 +49,7 @@ pub struct Upstream {
     meta: HashMap<SensorName, Meta>,
     clock: Clock,
     tuning: Tuning,
+    receipts: Option<receipts::ReceiptBook>,
 }
 
 #[derive(Debug)]
@@ -118,14 +122,16 @@ impl Upstream {
             }
             Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock.clone()))),
         };
-        Self { to, config, site, meta, clock, tuning }
+        Self { to, config, site, meta, clock, tuning, receipts: None }
     }
 
-    /// The same, with a small file for what it wants to know after a restart. Reads it.
-    pub fn remembering(mut self, file: PathBuf) -> Self {
+    /// The same, with small files beside the store's database for what it wants to know after a restart: `….upstream` and
+    /// `….receipts`. Reads them.
+    pub fn remembering(mut self, database: &Path) -> Self {
         if let To::Mongo(mongo) = &mut self.to {
-            let notebook = notebook::Notebook::open(file);
+            let notebook = notebook::Notebook::open(beside(database, "upstream"));
             **mongo = mongo::Mongo::new(&self.config, &self.site, &self.tuning, self.clock.clone(), notebook);
+            self.receipts = Some(receipts::ReceiptBook::open(receipts_of(database)));
         }
         self
     }
@@ -186,7 +192,16 @@ impl Upstream {
     /// of them again.
     pub async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
         match &mut self.to {
-            To::Mongo(mongo) => mongo.deliver(documents, store).await,
+            To::Mongo(mongo) => {
+                let report = mongo.deliver(documents, store).await;
+                if let Some(book) = &mut self.receipts {
+                    let now = self.clock.now();
+                    let stored = documents.iter().zip(&report.fates).filter(|(_, fate)| **fate == Fate::Delivered);
+                    stored.for_each(|(document, _)| book.add(document, now));
+                    book.tend().await;
+                }
+                report
+            }
             To::Archive(archive) => archive.deliver(documents).await,
         }
     }
@@ -212,6 +227,22 @@ impl Upstream {
 
     /// The end: what is held becomes durable, connections are closed.
     pub async fn close(&mut self) -> Report {
+        if let Some(book) = &mut self.receipts {
+            book.write().await;
+        }
         self.attend().await
     }
+}
+
+/// Where the receipts of the upstream of a store's database are.
+pub fn receipts_of(database: &Path) -> PathBuf {
+    beside(database, "receipts")
+}
+
+/// The file beside the database whose name has this ending more.
+fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }

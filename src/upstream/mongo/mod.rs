@@ -4,6 +4,7 @@
 //! whole operation. `_id` is the guarantee, for weeks offline and after a lost reply; the driver's retry is a courtesy.
 //! `classify` says what an answer means, `deliver` acts on it, `client` and `wire` talk to the driver.
 
+pub(super) mod admin;
 mod advice;
 mod breaker;
 mod classify;
