@@ -120,6 +120,11 @@ impl Lanes {
         self.new.is_empty() && self.old.is_empty()
     }
 
+    /// Where the window of the oldest document begins that waits.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        [&self.new, &self.old].into_iter().filter_map(Window::oldest).min()
+    }
+
     pub(super) fn open_segments(&self) -> usize {
         self.new.open_segments() + self.old.open_segments()
     }

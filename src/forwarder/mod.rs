@@ -8,6 +8,7 @@
 mod calendar;
 mod lanes;
 mod next;
+mod reports;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -26,6 +27,7 @@ use crate::store::{Backlog, Settled, StoreError};
 use crate::upstream::{Context, Report, Trouble, TroubleKind, Tuning, Upstream};
 use calendar::Calendar;
 use lanes::{Drain, Lane, Lanes};
+use reports::Reports;
 use way::Way;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
@@ -66,6 +68,7 @@ struct Forwarder<B, W> {
     overload: Backoff,
     probe: (Duration, Duration),
     calendar: Calendar,
+    reports: Reports,
     /// Whether the upstream was reached since the start.
     greeted: bool,
     healthy_since: Option<Instant>,
@@ -78,6 +81,7 @@ struct Forwarder<B, W> {
 /// What there is to do next.
 enum Next {
     Greet,
+    Report,
     Deliver(Lane),
     Attend,
     Pause,
@@ -100,6 +104,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let pause = Some(manners.first_connection()).filter(|pause| !pause.is_zero());
         Self {
             backlog,
+            reports: Reports::new(way.reports_every()),
             way,
             lanes: Lanes::new(context, manners.backlog_share),
             drain: None,
@@ -125,6 +130,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             self.rest().await;
             match self.next().await {
                 Next::Greet => self.greet().await,
+                Next::Report => self.report().await,
                 Next::Deliver(lane) => {
                     if !self.deliver(lane).await {
                         last_close = LAST_CLOSE.1;
@@ -179,6 +185,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let count = window.batch(self.way.limits());
         let shutdown = self.shutdown.clone();
         let (documents, store) = window.first(count, self.clock.now());
+        let bytes = documents.iter().map(crate::upstream::Document::bytes).sum();
         let started = Instant::now();
         let report = tokio::select! {
             biased;
@@ -194,7 +201,11 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             elapsed_ms = started.elapsed().as_millis() as u64,
             "delivery answered"
         );
+        let went_well = report.trouble.is_none();
         self.apply(report, (lane, count), true);
+        if went_well {
+            self.pause = self.reports.slow_down(bytes, started.elapsed());
+        }
         true
     }
 
@@ -255,6 +266,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let pause = if trouble.reconnects { pause.max(self.calendar.next_connection(fastrand::f64())) } else { pause };
         self.healthy_since = None;
         let now = self.clock.now();
+        self.reports.last_error = Some((now, trouble.text.clone()));
         if trouble.kind == TroubleKind::Stopped {
             self.stops = self.stops.saturating_add(1);
             let text = format_args!("delivery is stopped until this is put right: {}", trouble.text);

@@ -34,6 +34,22 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 return Next::Greet;
             }
             let (now, limits) = (self.clock.now(), self.way.limits());
+            let paused = self.reports.paused(now);
+            if self.reports.is_due() && self.healthy_since.is_some() && (self.way.is_open() || paused.is_some()) {
+                return Next::Report;
+            }
+            if paused.is_none() && std::mem::take(&mut self.reports.is_paused) {
+                self.stats.upstream().condition.up(now, &self.place);
+            }
+            if let Some(left) = paused {
+                self.reports.is_paused = true;
+                let words = "paused by the database's owner (`pauseUntil` in `_control`); nothing is lost meanwhile";
+                self.stats.upstream().condition.down(now, words);
+                self.backlog.upstream_takes(false);
+                let asked = self.reports.due().map(|due| due.saturating_duration_since(Instant::now()));
+                self.pause = Some(left.min(asked.unwrap_or(left)));
+                return Next::Pause;
+            }
             self.lanes.fill(limits, now, self.stats.upstream());
             if self.lanes.is_settleable() {
                 return Next::Pause;
@@ -95,11 +111,15 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             return Drawn::Nothing;
         }
         if self.lanes.new.is_empty() {
-            let due = self.way.due();
+            let report = self.reports.due().filter(|_| self.way.is_open() && self.healthy_since.is_some());
+            let due = self.way.due().into_iter().chain(report).min();
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
-                () = until(due) => Drawn::Next(Next::Attend),
+                () = until(due) => match report {
+                    Some(report) if Some(report) == due => Drawn::Nothing,
+                    _ => Drawn::Next(Next::Attend),
+                },
                 drawn = self.backlog.next() => Drawn::Parcel(drawn),
                 () = sleep(DRAINED), if self.calendar.is_uploading() => {
                     self.calendar.end_upload();

@@ -9,6 +9,7 @@ mod checks;
 mod collection;
 mod config;
 mod document;
+mod fleet;
 mod identity;
 mod manners;
 mod meter;
@@ -22,12 +23,14 @@ mod tuning;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 pub use collection::Collections;
 pub use config::{Config, Connection, Format, Kind, Mode};
 pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
+pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
 pub use manners::Manners;
 pub use mongo::admin::{Admin, Audited, Finding, Level, Local, Period, SensorAudit};
@@ -96,7 +99,7 @@ pub struct Trouble {
     /// In words, without secrets.
     pub text: String,
     /// The server's own wish for a pause.
-    pub wait: Option<std::time::Duration>,
+    pub wait: Option<Duration>,
     /// The next try opens another connection.
     pub reconnects: bool,
 }
@@ -203,6 +206,40 @@ impl Upstream {
                 report
             }
             To::Archive(archive) => archive.deliver(documents).await,
+        }
+    }
+
+    /// How often [`Self::report`] is wanted; never if `None`.
+    pub fn reports_every(&self) -> Option<Duration> {
+        Some(self.config.reports).filter(|every| self.config.kind == Kind::Mongodb && !every.is_zero())
+    }
+
+    /// Whether there is a connection.
+    pub fn is_open(&self) -> bool {
+        matches!(&self.to, To::Mongo(mongo) if mongo.is_open())
+    }
+
+    /// Tells how this gateway is; gives the orders of the database's owner, `None` if they cannot be read.
+    pub async fn report(&mut self, vitals: &Vitals) -> Option<Orders> {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.report(vitals, &self.site).await,
+            To::Archive(_) => None,
+        }
+    }
+
+    /// The number of the last gap that is stored.
+    pub fn gaps_after(&self) -> i64 {
+        match &self.to {
+            To::Mongo(mongo) => mongo.gaps_after(),
+            To::Archive(_) => 0,
+        }
+    }
+
+    /// Stores gaps, oldest first; whether all are there.
+    pub async fn gaps(&mut self, gaps: &[Gap], store: &str) -> bool {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.gaps(gaps, &self.site, store).await,
+            To::Archive(_) => false,
         }
     }
 

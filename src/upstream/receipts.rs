@@ -179,7 +179,7 @@ mod tests {
         let file = folder.path().join("t.db.receipts");
         let mut book = ReceiptBook::open(file.clone());
         let mut document = document(0);
-        for i in 0..150_000 {
+        for i in 0..400_000 {
             document.hash = format!("{:016x}", fastrand::Rng::with_seed(i).u64(..));
             book.add(&document, Timestamp::EPOCH);
             book.tend().await;

@@ -12,6 +12,7 @@ mod client;
 mod deliver;
 #[cfg(test)]
 mod deliver_tests;
+mod fleet;
 mod pace;
 mod problem;
 mod srv;
@@ -51,6 +52,8 @@ pub(super) struct Mongo {
     gap: Option<Duration>,
     /// What was told to the meter: connections, and until when the open one was paid for.
     paid: (u64, Option<Instant>),
+    /// Collections that reports may not use, as was told.
+    told: Vec<String>,
 }
 
 impl Mongo {
@@ -68,6 +71,7 @@ impl Mongo {
             used: None,
             gap: None,
             paid: (0, None),
+            told: Vec::new(),
         }
     }
 

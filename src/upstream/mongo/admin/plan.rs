@@ -4,6 +4,7 @@ use mongodb::bson::{Bson, Document, doc};
 
 use super::views::views;
 use crate::upstream::collection::PLACEHOLDERS;
+use crate::upstream::fleet::{CONTROL, GAPS, GATEWAYS};
 use crate::upstream::{Config, Layout, Shape};
 
 /// The name of the role.
@@ -137,6 +138,11 @@ fn role(config: &Config) -> Step {
     let of = |name: &str| if name.contains('{') { "" } else { name }.to_owned();
     let mut privileges = vec![privilege(&of(&config.collection), &["insert", "find"])];
     privileges.extend(config.overflow_collection.as_ref().map(|name| privilege(&of(name), &["insert", "find"])));
+    if !config.reports.is_zero() {
+        privileges.push(privilege(GATEWAYS, &["insert", "update", "find"]));
+        privileges.push(privilege(GAPS, &["insert", "find"]));
+        privileges.push(privilege(CONTROL, &["find"]));
+    }
     let rights = doc! { "privileges": privileges, "roles": [] };
     let (mut command, mut change) = (doc! { "createRole": ROLE }, doc! { "updateRole": ROLE });
     command.extend(rights.clone());
