@@ -8,6 +8,7 @@
 //! that would hold the journal back. Starting is recovering: see `recovery.rs`.
 
 mod backlog;
+mod calendar;
 mod config;
 mod contents;
 mod database;
@@ -15,6 +16,7 @@ mod delivery;
 mod engine;
 mod error;
 mod frame;
+mod held;
 mod inlet;
 mod journal;
 mod ledger;
@@ -65,6 +67,7 @@ pub async fn open(
         max_bytes: config.max_bytes.as_u64(),
         when_full: config.when_full,
         max_sensors,
+        clock: clock.config(),
         policies,
     };
     let mut lock = database::Lock::take(&setup.path)?;
@@ -82,6 +85,7 @@ pub async fn open(
         Ok((engine, salvage, store_id, lock))
     };
     let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    clock.begin(&engine.known());
     engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });

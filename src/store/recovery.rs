@@ -7,20 +7,22 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::calendar::Calendar;
 use super::database::{self, Budget};
 use super::engine::{Engine, Setup};
 use super::error::Doing;
+use super::held::Held;
 use super::journal::{Journal, Replay};
 use super::names::{NameReader, Names};
-use super::record::{Record, put_key, read_key};
+use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::schema::{META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
 use super::{StoreError, frame, segment};
-use crate::model::bucketer::{BucketKey, Bucketer, Group, Open};
+use crate::model::bucketer::{BucketKey, Bucketer, Group, Open, Opened, sensor_of};
 use crate::model::codec::Row;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Sample, SensorName, Timestamp, Used};
+use crate::model::{ClockState, Sample, SensorName, Timestamp, Used};
 
 /// Most sensors in a snapshot: a bound on what damaged bytes can ask for.
 const MAX_SENSORS: usize = 16 << 20;
@@ -31,6 +33,7 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     let db = database::open_writer(&setup.path, budget)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
     let Replay { journal, last, records } = Journal::read(&db)?;
+    let (held, held_until) = Held::load(&db)?;
     let mut state = State {
         next_segment: segment::last(&db)? + 1,
         setup,
@@ -45,6 +48,10 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
+        moment: None,
+        calendar: Calendar::load(&db)?,
+        calendar_is_new: false,
+        held,
         stamps: HashMap::default(),
     };
     load_snapshot(&db, &mut state)?;
@@ -58,6 +65,10 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         }
     }
     state.redelivery.started();
+    // The next boot's steady line begins after everything that is not known better.
+    let doubtful = state.bucketer.open_iter().filter(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
+    let latest = doubtful.map(Open::latest).max().unwrap_or_default().max(held_until);
+    state.calendar.known.newest = state.calendar.known.newest.max(latest);
     Ok(Engine { db, state })
 }
 
@@ -104,7 +115,7 @@ pub(super) fn store_spill(db: &Connection, id: i64, open: &Open, seq: u64) -> Re
     varint::put(&mut payload, seq);
     put_key(&mut payload, &open.key, None, false);
     varint::put(&mut payload, open.due.as_millis() as u64);
-    payload.push(u8::from(open.late));
+    payload.push(record::opening_flags(&Opened { due: open.due, late: open.late, clock: open.clock }));
     varint::put_bytes(&mut payload, open.blocks());
     let mut insert = db.prepare_cached("INSERT INTO spill (id, data) VALUES (?1, ?2)").doing("spill a bucket")?;
     insert.execute(params![id, frame::seal(&payload)]).doing("spill a bucket")?;
@@ -177,8 +188,8 @@ fn read_spill(data: &[u8]) -> Result<(u64, Group), Damaged> {
     let (key, _) = read_key(&mut input, None)?;
     let due =
         i64::try_from(input.varint()?).ok().and_then(Timestamp::from_millis).ok_or(Damaged("due time out of range"))?;
-    let late = input.byte()? != 0;
-    Ok((seq, Group { key, opened: Some((due, late)), block: input.bytes()?.to_vec() }))
+    let opened = record::opening(due, input.byte()?);
+    Ok((seq, Group { key, opened: Some(opened), block: input.bytes()?.to_vec() }))
 }
 
 fn replay(
@@ -209,6 +220,9 @@ fn weigher(names: &Names) -> impl Fn(&Row) -> u32 {
     move |row| names.sample(row).map_or(64, |sample| Sample::bytes_of(&sample.fields))
 }
 
-fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
-    names.reader().sensor(sensor).map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
+pub(super) fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
+    names
+        .reader()
+        .sensor(sensor_of(sensor))
+        .map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
 }

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
+use super::held::Held;
 use super::journal::Journal;
 use super::names::Names;
 use super::redelivery::Redelivery;
@@ -25,7 +27,7 @@ impl Rehearsal {
         let max_bytes = max_bytes.as_u64();
         let site = SiteName::new("rehearsal").expect("a sound name");
         let state = State {
-            setup: Setup { site, path, max_bytes, when_full, max_sensors, policies },
+            setup: Setup { site, path, max_bytes, when_full, max_sensors, clock: Default::default(), policies },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
             bucketer: Bucketer::default(),
@@ -38,6 +40,10 @@ impl Rehearsal {
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
+            moment: None,
+            calendar: Calendar::default(),
+            calendar_is_new: false,
+            held: Held::default(),
             stamps: HashMap::default(),
         };
         Self { state }

@@ -31,11 +31,17 @@ const MIGRATIONS: &[&str] = &[
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
                            last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
+    // 2.
+    "-- Closed buckets whose samples wait until the clock is trusted; `boot` counts the boots of the machine.
+     CREATE TABLE held    (id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, buckets INTEGER NOT NULL,
+                           samples INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;",
 ];
 
 /// Rows of `meta`.
 pub(super) const META_STORE_ID: i64 = 1;
 pub(super) const META_SNAPSHOT: i64 = 2;
+pub(super) const META_CLOCK: i64 = 3;
 
 /// The file's version; refuses what is not ours or is newer. Changes nothing.
 pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError> {

@@ -16,7 +16,7 @@ use super::{PackedBucket, Parcel, SegmentId, StoreError, frame, thin};
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
+use crate::model::{ClockState, Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
 
 /// Payload bytes at which a segment is complete: about 16 KiB once compressed.
 const TARGET_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ impl Packer {
     pub(super) fn add(&mut self, bucket: &SealedRows) -> Option<Packed> {
         let mut block = Vec::with_capacity(bucket.rows.len() * 4);
         codec::encode(&bucket.rows, bucket.key.window.start(), &mut block);
-        self.put(&bucket.key, flags(bucket.reason, bucket.late, false), &block);
+        self.put(&bucket.key, flags(bucket.reason, bucket.late, bucket.clock, false), &block);
         if let (Some(first), Some(last)) = (bucket.rows.first(), bucket.rows.last()) {
             self.count(bucket.rows.len() as u32, first.at, last.at);
         }
@@ -64,13 +64,13 @@ impl Packer {
 
     /// Takes a bucket whose samples were replaced by a rollup, and the rollup's bytes.
     pub(super) fn add_rollup(&mut self, entry: &Entry, rollup: &Rollup, bytes: &[u8]) {
-        self.put(&entry.key, flags(entry.reason, entry.late, true), bytes);
+        self.put(&entry.key, flags(entry.reason, entry.late, entry.clock, true), bytes);
         self.count(rollup.count, rollup.first, rollup.last);
     }
 
     /// Takes a bucket from another segment as it is.
     pub(super) fn add_as_is(&mut self, entry: &Entry) {
-        self.put(&entry.key, flags(entry.reason, entry.late, entry.thinned), entry.bytes());
+        self.put(&entry.key, flags(entry.reason, entry.late, entry.clock, entry.thinned), entry.bytes());
         self.count(0, entry.key.window.start(), entry.key.window.start());
     }
 
@@ -145,6 +145,7 @@ pub(super) struct Entry {
     key: BucketKey,
     reason: SealReason,
     late: bool,
+    clock: ClockState,
     thinned: bool,
     payload: Arc<[u8]>,
     block: Range<usize>,
@@ -171,6 +172,7 @@ fn entries(payload: &Arc<[u8]>, names: &NameReader) -> Result<Vec<Entry>, Damage
             key,
             reason: reason_of(flags >> 1),
             late: flags & 1 != 0,
+            clock: ClockState::of_code(flags >> 4),
             thinned: flags & THINNED != 0,
             payload: Arc::clone(payload),
             block: end - length..end,
@@ -195,14 +197,21 @@ impl Entry {
             part: self.key.part,
             sealed: self.reason,
             late: self.late,
+            clock: self.clock,
             samples,
             rollup,
         })
     }
 
-    fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
+    /// Its key and its samples as rows.
+    pub(super) fn rows(&self) -> Result<(BucketKey, Vec<codec::Row>), Damaged> {
         let mut rows = Vec::new();
         codec::decode(&mut Reader::new(self.bytes()), self.key.window.start(), &mut rows)?;
+        Ok((self.key, rows))
+    }
+
+    fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
+        let (_, rows) = self.rows()?;
         let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
         samples.ok_or(Damaged("field without a name"))
     }
@@ -223,15 +232,16 @@ impl Entry {
 
 const THINNED: u8 = 8;
 
-/// Bit 0: late; bits 1 and 2: why it was closed; bit 3: a rollup stands in place of the samples.
-const fn flags(reason: SealReason, late: bool, thinned: bool) -> u8 {
+/// Bit 0: late; bits 1 and 2: why it was closed; bit 3: a rollup stands in place of the samples; bits 4 and 5: what is
+/// known of its samples' times.
+const fn flags(reason: SealReason, late: bool, clock: ClockState, thinned: bool) -> u8 {
     let reason = match reason {
         SealReason::Window => 0,
         SealReason::Samples => 1,
         SealReason::Bytes => 2,
         SealReason::Late => 3,
     };
-    late as u8 | reason << 1 | if thinned { THINNED } else { 0 }
+    late as u8 | reason << 1 | if thinned { THINNED } else { 0 } | clock.code() << 4
 }
 
 const fn reason_of(code: u8) -> SealReason {
@@ -256,7 +266,7 @@ pub(super) fn pack_one(bucket: &SealedBucket) -> PackedBucket {
         .collect();
     let key = BucketKey { sensor, window: bucket.window, part: bucket.part };
     let mut packer = Packer::default();
-    let complete = packer.add(&SealedRows { key, reason: bucket.sealed, late: bucket.late, rows });
+    let complete = packer.add(&SealedRows { key, reason: bucket.sealed, late: bucket.late, clock: bucket.clock, rows });
     let packed = complete.or_else(|| packer.finish()).expect("a bucket was added");
     let mut parcel = open(SegmentId(0), &packed.data, &names.reader()).expect("packed just now");
     parcel.buckets.remove(0)

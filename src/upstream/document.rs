@@ -123,7 +123,7 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str) -> RawD
     if bucket.rollup.is_some() {
         doc.put(&names.thinned, true);
     }
-    doc.put(&names.clock, "synced");
+    doc.put(&names.clock, bucket.clock.as_str());
     doc.put(&names.hash, hash);
     doc.put(&names.store, context.store.as_str());
     doc.put(&names.schema, SCHEMA);
