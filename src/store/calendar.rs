@@ -82,6 +82,13 @@ impl Calendar {
         changed || old
     }
 
+    /// After a start: the note of the time is older than what is stored. `line` is the latest sample of the steady line,
+    /// `all` of everything else, of which a time may have been told by a device and be far ahead.
+    pub(super) fn catch_up(&mut self, line: Timestamp, all: Timestamp) {
+        let noted = self.known.newest;
+        self.known.newest = noted.max(line).max(all.min(noted.plus(NOTE_EVERY)));
+    }
+
     /// Nothing of a boot is held any more.
     pub(super) fn forget(&mut self, keep: impl Fn(u64) -> bool) {
         let own = self.number;

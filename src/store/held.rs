@@ -213,7 +213,7 @@ impl State {
         let names = self.names.reader();
         let sensor = sensor_of(key.sensor);
         let policy = names.sensor(sensor).map_or(&self.setup.policies.default, |name| self.setup.policies.of(&name));
-        let arrival = Arrival { clock, ..Arrival::at(now) };
+        let arrival = Arrival { clock, comparable: clock < ClockState::Unsynced, ..Arrival::at(now) };
         match clock {
             ClockState::Unsynced => report.unsynced += rows.len() as u64,
             _ => report.restamped += rows.len() as u64,

@@ -86,6 +86,8 @@ pub async fn open(
     };
     let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
     clock.begin(&engine.known());
+    // The first readings are stamped by a clock that was looked at.
+    clock.look();
     engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });

@@ -65,10 +65,13 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         }
     }
     state.redelivery.started();
-    // The next boot's steady line begins after everything that is not known better.
-    let doubtful = state.bucketer.open_iter().filter(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
-    let latest = doubtful.map(Open::latest).max().unwrap_or_default().max(held_until);
-    state.calendar.known.newest = state.calendar.known.newest.max(latest);
+    let sealed_until = segment::until(&db)?;
+    let (line, all): (Vec<&Open>, Vec<&Open>) =
+        state.bucketer.open_iter().partition(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
+    let latest =
+        |opens: &[&Open], others| opens.iter().map(|open| open.latest()).max().max(Some(others)).unwrap_or_default();
+    let (line, all) = (latest(&line, held_until), latest(&all, sealed_until));
+    state.calendar.catch_up(line, all);
     Ok(Engine { db, state })
 }
 

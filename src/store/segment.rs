@@ -133,6 +133,12 @@ pub(super) fn last(db: &Connection) -> Result<u64, StoreError> {
     Ok(last.optional().doing("read the last segment")?.unwrap_or(0))
 }
 
+/// The latest sample of the last segment.
+pub(super) fn until(db: &Connection) -> Result<Timestamp, StoreError> {
+    let last = db.query_row("SELECT last FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));
+    Ok(Timestamp::clamped(last.optional().doing("read the last segment")?.unwrap_or(0)))
+}
+
 /// Counts segments and buckets. Looks at every row: for the start only.
 pub(super) fn count(db: &Connection) -> Result<Count, StoreError> {
     let sql = "SELECT count(*), coalesce(sum(buckets), 0) FROM segment";

@@ -1,6 +1,7 @@
 //! The store against real files: through its two ends, with restarts between.
 
 mod damage;
+mod time;
 
 use std::path::Path;
 use std::time::Duration;
