@@ -96,7 +96,7 @@ impl Held {
             self.samples += u64::from(packed.samples);
             let (first, last) = (packed.first.as_millis(), packed.last.as_millis());
             insert
-                .execute(params![self.last_id, boot, packed.buckets, packed.samples, first, last, packed.data])
+                .execute(params![self.last_id, boot, packed.buckets(), packed.samples, first, last, packed.seal()])
                 .doing("store what is held")?;
         }
         self.find_oldest(db)
@@ -136,6 +136,15 @@ impl State {
         };
         let is_news = moment.is_trusted() || self.calendar.is_another(moment);
         is_news || self.verdict(moment, boot, first).is_some()
+    }
+
+    /// How many samples are held.
+    pub(super) fn held_samples(&self) -> u64 {
+        if self.bucketer.held_buckets() == 0 {
+            return self.held.samples;
+        }
+        let open = self.bucketer.open_iter().filter(|open| open.key.is_held());
+        self.held.samples + open.map(|open| u64::from(open.count())).sum::<u64>()
     }
 
     /// Moves a piece of what is held into ordinary buckets, in memory.

@@ -17,6 +17,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use super::engine::{Engine, Setup};
 use super::error::Doing;
 use super::names::NameReader;
+use super::schema::META_SALVAGE;
 use super::{StoreError, database, recovery, segment};
 use crate::model::Timestamp;
 
@@ -142,6 +143,8 @@ impl Salvage {
         for table in ["sensor", "field"] {
             fill_gaps(&tx, table)?;
         }
+        let mark = "INSERT OR REPLACE INTO meta (id, data) VALUES (?1, x'01')";
+        tx.execute(mark, [META_SALVAGE]).doing("note that segments come back")?;
         tx.commit().doing("commit")
     }
 

@@ -41,7 +41,9 @@ const MIGRATIONS: &[&str] = &[
 /// Rows of `meta`.
 pub(super) const META_STORE_ID: i64 = 1;
 pub(super) const META_SNAPSHOT: i64 = 2;
-pub(super) const META_CLOCK: i64 = 3;
+/// There while segments come back from a damaged file: counters in records are not to be believed then.
+pub(super) const META_SALVAGE: i64 = 3;
+pub(super) const META_CLOCK: i64 = 4;
 
 /// The file's version; refuses what is not ours or is newer. Changes nothing.
 pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError> {

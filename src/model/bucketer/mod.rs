@@ -241,6 +241,11 @@ impl Bucketer {
         self.take(key);
     }
 
+    /// A record says that this bucket was closed: it takes nothing more. `None` if it is not open.
+    pub fn freeze(&mut self, key: BucketKey, reason: SealReason) -> Option<Closed> {
+        self.take(key).map(|open| Closed { open, reason })
+    }
+
     /// What a sensor has used, for the snapshot.
     pub fn used(&self) -> impl Iterator<Item = (u32, &Used)> {
         self.sensors.iter().filter_map(|(sensor, state)| state.used.as_ref().map(|used| (*sensor, used)))

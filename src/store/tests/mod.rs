@@ -1,6 +1,7 @@
 //! The store against real files: through its two ends, with restarts between.
 
 mod damage;
+mod lazy;
 mod time;
 
 use std::path::Path;
@@ -96,6 +97,10 @@ impl Site {
     async fn stop(self) {
         drop((self.inlet, self.outlet));
         self.writer.await.unwrap().unwrap();
+    }
+
+    async fn end(self, kill: bool) {
+        if kill { self.kill().await } else { self.stop().await }
     }
 
     /// As a SIGKILL: nothing is finished.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::engine::{Batch, Engine, Report, Setup};
+use super::super::lazy::Pool;
 use super::super::names::NameReader;
 use super::super::{Delivery, SegmentId, WhenFull, recovery, segment};
 use super::{START, policies, site_name};
@@ -22,6 +23,8 @@ struct Gateway {
     arrivals: Clock,
     engine: Engine,
     max_samples: u32,
+    /// Whether the upstream takes what it is sent, so that sealed buckets wait in memory.
+    lazy: bool,
 }
 
 /// A delivered bucket, as seen from outside: sensor, what is known of its clock, part, samples as (ms since START, value).
@@ -48,6 +51,10 @@ fn flag() -> Config {
 
 impl Gateway {
     fn open(folder: &Path, script: &Script, config: Config, max_samples: u32) -> Self {
+        Self::open_with(folder, script, config, max_samples, false)
+    }
+
+    fn open_with(folder: &Path, script: &Script, config: Config, max_samples: u32, lazy: bool) -> Self {
         let path = folder.join("t.db");
         let setup = Setup {
             site: site_name(),
@@ -57,13 +64,16 @@ impl Gateway {
             max_sensors: 100,
             clock: config,
             policies: policies(max_samples),
+            write_behind: Duration::from_secs(30),
+            pool: Pool::default(),
         };
+        setup.pool.tell(lazy);
         let engine = recovery::recover(setup, &NameReader::default()).unwrap();
         let clock = Clock::scripted(script, config);
         clock.begin(&engine.known());
         clock.look();
         let arrivals = clock.for_arrivals(Some(crate::model::SourceName::new("gps").unwrap()));
-        Self { path, config, script: script.clone(), clock, arrivals, engine, max_samples }
+        Self { path, config, script: script.clone(), clock, arrivals, engine, max_samples, lazy }
     }
 
     /// A machine that is switched on, and whose wall clock then says `wall`.
@@ -73,16 +83,16 @@ impl Gateway {
 
     /// The process is killed and started again.
     fn restart(self) -> Self {
-        let Self { path, config, script, engine, max_samples, .. } = self;
+        let Self { path, config, script, engine, max_samples, lazy, .. } = self;
         drop(engine);
-        Self::open(path.parent().unwrap(), &script, config, max_samples)
+        Self::open_with(path.parent().unwrap(), &script, config, max_samples, lazy)
     }
 
     /// The power is cut, and the machine switched on again.
     fn reboot(self, boot: &str, wall: Timestamp) -> Self {
-        let Self { path, config, engine, max_samples, .. } = self;
+        let Self { path, config, engine, max_samples, lazy, .. } = self;
         drop(engine);
-        Self::open(path.parent().unwrap(), &Script::boot_at(boot, wall), config, max_samples)
+        Self::open_with(path.parent().unwrap(), &Script::boot_at(boot, wall), config, max_samples, lazy)
     }
 
     fn pass(&self, seconds: u64) {
@@ -136,7 +146,7 @@ impl Gateway {
 
     /// Lets more than a day pass, so that everything is sealed that can be, and shows it in the order of sealing.
     fn sealed(&mut self) -> Vec<Seen> {
-        for seconds in [0, 90_000, 600] {
+        for seconds in [0, 90_000, 600, 600] {
             self.pass(seconds);
             self.settle();
         }
@@ -148,7 +158,7 @@ impl Gateway {
         let names = self.engine.state.names.reader();
         let mut seen = Vec::new();
         let mut after = 0;
-        while let Some((id, data)) = segment::read_after(&self.engine.db, after).unwrap() {
+        while let Some((id, data)) = segment::read_after(&self.engine.db, after, i64::MAX as u64).unwrap() {
             after = id;
             for bucket in segment::open(SegmentId(id), &data, &names).unwrap().buckets {
                 let bucket = bucket.unpack().unwrap();

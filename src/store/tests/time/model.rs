@@ -134,13 +134,14 @@ proptest! {
     fn whatever_happens_to_clock_and_power_every_reading_is_delivered_once_and_its_time_is_honest(
         events in events(),
         max_samples in 2u32..9,
+        lazy: bool,
     ) {
         let mut story = Story {
             folder: tempfile::tempdir().unwrap(), truth: 0, boot: 0, trusted: false, astray: false, arrived: Vec::new(),
         };
         let script = Script::boot_at("boot-0", Timestamp::EPOCH);
         let long = Config { hold_for: Duration::from_secs(30 * 86_400), ..hold() };
-        let gateway = Gateway::open(story.folder.path(), &script, long, max_samples);
+        let gateway = Gateway::open_with(story.folder.path(), &script, long, max_samples, lazy);
         let gateway = story.play(gateway, events);
         // The last boot ends the story: it is synchronised at once, and everything that waits is released.
         let mut gateway = gateway.reboot("last", at(story.truth));
