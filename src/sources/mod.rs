@@ -195,6 +195,9 @@ impl Future for CatchPanic<'_> {
 }
 
 #[cfg(test)]
+#[path = "offers_tests.rs"]
+mod offers;
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::stats::Stats;

@@ -221,7 +221,7 @@ fn the_document_says_what_is_known_of_the_clock_and_unsynced_times_delete_nothin
         let mut bucket = bucket("s", 0, 0, &[(1, 2.0)]);
         bucket.clock = clock;
         let document = Document::of(&bucket, &context);
-        let bson = mongodb::bson::Document::try_from(document.bson.as_ref()).unwrap();
+        let bson = parsed(&document);
         assert_eq!(bson.get_str("clock").unwrap(), clock.as_str());
         assert_eq!(bson.contains_key("expireAt"), expires, "{clock:?}");
     }
