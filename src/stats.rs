@@ -29,6 +29,7 @@ impl Default for Stats {
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        upstream.drained_in_s.set(-1);
         Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
     }
 }
@@ -173,6 +174,8 @@ pub struct UpstreamStats {
     pub conflicts: Counter,
     /// Buckets the database refused for good; each is a dead letter.
     pub refused: Counter,
+    /// Seconds until the backlog is drained if it goes on like now; -1 if there is none, or nobody can tell.
+    pub drained_in_s: Gauge,
     /// When the last bucket was delivered, in milliseconds since the epoch; 0 before the first.
     pub last_delivery_ms: Gauge,
     /// Whether the upstream can be reached, and why not.

@@ -122,6 +122,10 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} buckets delivered · {} waiting · last delivery {last}",
         upstream.buckets, store.backlog_buckets
     )?;
+    if let Some(left) = upstream.drained_in_s {
+        let left = humantime::format_duration(Duration::from_secs(left.unsigned_abs()));
+        writeln!(out, "          the backlog will be drained in about {left}")?;
+    }
     let losses = [
         ("samples thinned for want of room", store.thinned),
         ("buckets evicted for want of room", store.evicted),

@@ -72,6 +72,11 @@ impl Collector for Facts {
                 "When the last bucket was delivered",
                 upstream.last_delivery_ms.get(),
             ),
+            (
+                "upstream_drained_in_seconds",
+                "Until the backlog is drained; -1 if there is none",
+                upstream.drained_in_s.get(),
+            ),
             ("uptime_seconds", "Since the daemon was started", self.uptime()),
         ];
         for (name, help, value) in gauges {

@@ -115,6 +115,8 @@ pub struct UpstreamStatus {
     pub conflicts: u64,
     /// Buckets refused for good.
     pub refused: u64,
+    /// Seconds until the backlog is drained if it goes on like now; `null` if there is none, or nobody can tell.
+    pub drained_in_s: Option<i64>,
     /// When the last bucket was delivered.
     pub last_delivery: Option<String>,
 }
@@ -183,6 +185,7 @@ impl Status {
                 failures: upstream.failures.get(),
                 conflicts: upstream.conflicts.get(),
                 refused: upstream.refused.get(),
+                drained_in_s: Some(upstream.drained_in_s.get()).filter(|left| *left >= 0),
                 last_delivery: instant(upstream.last_delivery_ms.get()),
             },
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),

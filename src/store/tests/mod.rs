@@ -3,6 +3,7 @@
 mod clock;
 mod damage;
 mod kept;
+mod lanes;
 mod lazy;
 mod time;
 mod view;
