@@ -39,6 +39,8 @@ pub(super) struct Setup {
     pub write_behind: Duration,
     /// Where it waits.
     pub pool: Pool,
+    /// How long buckets, and their rollups, are kept after their delivery.
+    pub keep: (Duration, Duration),
 }
 
 /// Everything one commit takes.
@@ -129,11 +131,13 @@ impl Engine {
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
-            self.state.settle(&tx, id.0, &mut record)?;
+            self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
         }
         if let Some(release) = &release {
             self.state.settle_release(&tx, release)?;
         }
+        let believed = self.state.believed(now);
+        self.state.kept.make_room(&tx, budget, believed)?;
         if self.state.setup.when_full != WhenFull::Refuse {
             (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
@@ -144,10 +148,9 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets());
         }
-        self.state.held.insert_fresh(&tx, self.state.calendar.number)?;
-        if self.state.calendar_is_new {
-            self.state.calendar.save(&tx)?;
-            self.state.calendar_is_new = false;
+        self.state.note_held(&tx)?;
+        if !batch.only_settle {
+            self.state.kept.write(&tx, now, false)?;
         }
         if let Some(loss) = report.refused {
             ledger::record(&tx, now, loss, "too many sensors")?;
@@ -304,6 +307,7 @@ impl Engine {
         self.state.snapshot_seq = 0;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         self.state.write_lazy(&tx, waiting, &mut record)?;
+        self.state.kept.write(&tx, Timestamp::EPOCH, true)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")
     }

@@ -167,6 +167,12 @@ impl Lazy {
         self.pool.count()
     }
 
+    /// All of them, for who reads without delivering.
+    pub(super) fn into_packs(self) -> impl Iterator<Item = Packed> {
+        self.pool.packs().clear();
+        self.held.into_values().filter_map(|held| Arc::into_inner(held.packed))
+    }
+
     /// Everything up to here is committed: shows it to the outlet.
     pub(super) fn publish(&mut self) {
         let mut packs = self.pool.packs();

@@ -20,6 +20,7 @@ mod gathered;
 mod held;
 mod inlet;
 mod journal;
+mod kept;
 mod lazy;
 mod ledger;
 mod letters;
@@ -39,6 +40,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod view;
 mod wal;
 mod writer;
 
@@ -51,6 +53,7 @@ pub use inlet::{Closed, Deliveries, Inlet, inlet};
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
+pub use view::{Found, Pack, Summary, View};
 pub use writer::Writer;
 
 use crate::clock::Clock;
@@ -76,6 +79,7 @@ pub async fn open(
         policies,
         write_behind: config.write_behind,
         pool: lazy::Pool::default(),
+        keep: (config.keep_raw, config.keep_rollups),
     };
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);

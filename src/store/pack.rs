@@ -143,6 +143,11 @@ impl Packed {
         let listed = listed(&self.head).map_err(StoreError::damaged(format!("segment {}", id.0)))?;
         parcel(id, listed, &self.body, names)
     }
+
+    /// Its buckets without their samples.
+    pub(super) fn listed(&self) -> Result<Vec<Listed>, Damaged> {
+        listed(&self.head)
+    }
 }
 
 /// One bucket as the head tells of it.
@@ -154,6 +159,24 @@ pub(super) struct Listed {
     block: Range<usize>,
     /// Its rollup in compact form; empty for a bucket that was thinned, or is from a file of the first release.
     pub rollup: Vec<u8>,
+}
+
+impl Listed {
+    /// Its rollup, if it has one.
+    pub(super) fn rollup(&self) -> Result<Option<RowRollup>, Damaged> {
+        if self.rollup.is_empty() {
+            return Ok(None);
+        }
+        RowRollup::decode(&mut Reader::new(&self.rollup), self.key.window.start()).map(Some)
+    }
+}
+
+/// Appends a bucket of which only the rollup is kept.
+pub(super) fn put_listed(out: &mut Vec<u8>, listed: &Listed, previous: Option<&BucketKey>) {
+    put_key(out, &listed.key, previous, false);
+    out.push(listed.flags);
+    varint::put(out, 0);
+    varint::put_bytes(out, &listed.rollup);
 }
 
 /// Reads a head.
@@ -182,6 +205,15 @@ fn frames(data: &[u8]) -> Result<Option<Frames<'_>>, Damaged> {
         return Ok(None);
     }
     Ok(Some((input.take(length)?, input.rest())))
+}
+
+/// The buckets of a segment without their samples: unpacks the head only, unless the first release wrote it.
+pub(super) fn list(id: u64, data: &[u8]) -> Result<Vec<Listed>, StoreError> {
+    let read = || match frames(data)? {
+        Some((head, _)) => listed(&frame::open(head)?),
+        None => listed_by_first_release(&frame::open(data)?),
+    };
+    read().map_err(StoreError::damaged(format!("segment {id}")))
 }
 
 /// Opens a segment.

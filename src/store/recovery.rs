@@ -13,8 +13,9 @@ use super::engine::{Count, Engine, Setup};
 use super::error::Doing;
 use super::held::Held;
 use super::journal::{Journal, Replay, Stored};
+use super::kept::Kept;
 use super::lazy::{Lazy, Thawing};
-use super::names::{NameReader, Names};
+use super::names::{self, NameReader, Names};
 use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
@@ -32,12 +33,20 @@ const MAX_SENSORS: usize = 16 << 20;
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
-    let names = Names::load(&db, setup.max_sensors, reader)?;
-    let Replay { journal, last, newest, records } = Journal::read(&db)?;
-    let lazy = Lazy::new(setup.write_behind, setup.pool.clone());
-    let (held, held_until) = Held::load(&db)?;
+    names::fill_sums(&db)?;
+    let mut state = rebuild(&db, setup, budget, reader)?;
+    recall_time(&db, &mut state)?;
+    Ok(Engine { db, state })
+}
+
+/// Rebuilds everything in memory. Only reads.
+pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &NameReader) -> Result<State, StoreError> {
+    let names = Names::load(db, setup.max_sensors, reader)?;
+    let Replay { journal, last, newest, records } = Journal::read(db)?;
     let mut state = State {
-        next_segment: segment::last(&db)? + 1,
+        next_segment: segment::last(db)? + 1,
+        lazy: Lazy::new(setup.write_behind, setup.pool.clone()),
+        kept: Kept::new(setup.keep.0, setup.keep.1),
         setup,
         budget,
         names,
@@ -46,22 +55,21 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         journal,
         seq: last,
         snapshot_seq: 0,
-        backlog: backlog(&db, newest)?,
-        lazy,
+        backlog: backlog(db, newest)?,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
         moment: None,
-        calendar: Calendar::load(&db)?,
+        calendar: Calendar::default(),
         calendar_is_new: false,
-        held,
+        held: Held::default(),
         stamps: HashMap::default(),
     };
-    load_snapshot(&db, &mut state)?;
-    let spilled_until = load_spills(&db, &mut state)?;
+    load_snapshot(db, &mut state)?;
+    let spilled_until = load_spills(db, &mut state)?;
     let mut thawing = Thawing::default();
     for stored in records {
-        let (seq, bytes) = (stored.seq, stored.read(&db)?);
+        let (seq, bytes) = (stored.seq, stored.read(db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
         let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until, &mut thawing));
         if let Err(why) = replayed {
@@ -70,14 +78,22 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     }
     state.lazy.recovered(thawing)?;
     state.redelivery.started();
-    let sealed_until = segment::until(&db)?.max(state.lazy.until());
+    Ok(state)
+}
+
+/// What is held, and what is known of the clock. The next boot's steady line begins after everything that is stored.
+fn recall_time(db: &Connection, state: &mut State) -> Result<(), StoreError> {
+    let (held, held_until) = Held::load(db)?;
+    state.held = held;
+    state.calendar = Calendar::load(db)?;
+    let sealed_until = segment::until(db)?.max(state.lazy.until());
     let (line, all): (Vec<&Open>, Vec<&Open>) =
         state.bucketer.open_iter().partition(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
     let latest =
         |opens: &[&Open], others| opens.iter().map(|open| open.latest()).max().max(Some(others)).unwrap_or_default();
     let (line, all) = (latest(&line, held_until), latest(&all, sealed_until));
     state.calendar.catch_up(line, all);
-    Ok(Engine { db, state })
+    Ok(())
 }
 
 /// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought

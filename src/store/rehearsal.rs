@@ -8,6 +8,7 @@ use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::held::Held;
 use super::journal::Journal;
+use super::kept::Kept;
 use super::lazy::{Lazy, Pool};
 use super::names::Names;
 use super::redelivery::Redelivery;
@@ -39,6 +40,7 @@ impl Rehearsal {
                 policies,
                 write_behind: Duration::ZERO,
                 pool: Pool::default(),
+                keep: (Duration::ZERO, Duration::ZERO),
             },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
@@ -50,6 +52,7 @@ impl Rehearsal {
             next_segment: 1,
             backlog: Count::default(),
             lazy: Lazy::default(),
+            kept: Kept::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,

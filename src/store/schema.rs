@@ -31,8 +31,17 @@ const MIGRATIONS: &[&str] = &[
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
                            last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
-    // 2.
-    "-- Closed buckets whose samples wait until the clock is trusted; `boot` counts the boots of the machine.
+    // 2
+    "-- Names get checksums of number and name; NULL is one from before.
+     ALTER TABLE sensor ADD COLUMN sum INTEGER;
+     ALTER TABLE field ADD COLUMN sum INTEGER;
+     -- Delivered segments that are kept for local queries, under their numbers. Times in milliseconds.
+     CREATE TABLE kept_segment (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
+     -- Rollups of delivered buckets, many to a row.
+     CREATE TABLE kept_rollup (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
+     -- Closed buckets whose samples wait until the clock is trusted; `boot` counts the boots of the machine.
      CREATE TABLE held    (id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, buckets INTEGER NOT NULL,
                            samples INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
                            data BLOB NOT NULL) STRICT;",

@@ -38,6 +38,12 @@ pub(super) fn read_after(db: &Connection, after: u64, until: u64) -> Result<Opti
     select.query_row([after, until], |row| Ok((row.get(0)?, row.get(1)?))).optional().doing("read the next segment")
 }
 
+/// One segment as it lies in the database.
+pub(super) fn read(db: &Connection, id: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let mut select = db.prepare_cached("SELECT data FROM segment WHERE id = ?1").doing("read a segment")?;
+    select.query_row([id], |row| row.get(0)).optional().doing("read a segment")
+}
+
 /// The number of the last segment; 0 if there is none.
 pub(super) fn last(db: &Connection) -> Result<u64, StoreError> {
     let last = db.query_row("SELECT id FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));

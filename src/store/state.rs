@@ -10,6 +10,7 @@ use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::held::{Held, latest_due};
 use super::journal::Journal;
+use super::kept::Kept;
 use super::lazy::Lazy;
 use super::ledger::Loss;
 use super::names::Names;
@@ -48,6 +49,8 @@ pub(super) struct State {
     pub backlog: Count,
     /// Sealed buckets that are not written.
     pub lazy: Lazy,
+    /// What stays after its delivery.
+    pub kept: Kept,
     /// Every segment up to this one is thinned.
     pub thinned_until: u64,
     /// Where spilled buckets lie.
@@ -214,14 +217,26 @@ impl State {
         self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))
     }
 
-    /// Settles a segment, wherever it is.
-    pub(super) fn settle(&mut self, tx: &Connection, id: u64, record: &mut Record) -> Result<(), StoreError> {
+    /// Settles a segment, wherever it is; with the time, what is to be kept of it is kept.
+    pub(super) fn settle(
+        &mut self,
+        tx: &Connection,
+        id: u64,
+        record: &mut Record,
+        keep: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         match self.lazy.take(id) {
             Some(held) => {
                 record.gone.push(id);
+                if let Some(now) = keep {
+                    self.kept.take_pack(tx, id, &held.packed, now)?;
+                }
                 self.forget_spills(tx, held.packed.keys.iter().map(|(key, _)| key))
             }
             None => {
+                if let Some(now) = keep {
+                    self.kept.take_row(tx, id, &self.names, now)?;
+                }
                 self.backlog.deleted(segment::delete(tx, id)?);
                 Ok(())
             }

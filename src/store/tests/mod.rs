@@ -2,8 +2,10 @@
 
 mod clock;
 mod damage;
+mod kept;
 mod lazy;
 mod time;
+mod view;
 
 use std::path::Path;
 use std::time::Duration;

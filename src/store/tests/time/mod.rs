@@ -65,6 +65,7 @@ impl Gateway {
             clock: config,
             policies: policies(max_samples),
             write_behind: Duration::from_secs(30),
+            keep: (Duration::ZERO, Duration::ZERO),
             pool: Pool::default(),
         };
         setup.pool.tell(lazy);
