@@ -14,7 +14,7 @@ use super::error::Doing;
 use super::ledger::{self, Loss};
 use super::segment::{self, Packed};
 use super::state::{State, place};
-use super::{SegmentId, StoreError};
+use super::{SegmentId, StoreError, schema};
 use crate::clock::{Moment, WhenUnsynced};
 use crate::model::bucketer::{Arrival, BucketKey, sensor_of};
 use crate::model::codec::Row;
@@ -59,6 +59,9 @@ pub(super) enum Release {
 impl Held {
     /// Looks at the table; when its latest sample was.
     pub(super) fn load(db: &Connection) -> Result<(Self, Timestamp), StoreError> {
+        if !schema::has(db, "held")? {
+            return Ok((Self::default(), Timestamp::EPOCH));
+        }
         let sql = "SELECT count(*), coalesce(sum(samples), 0), coalesce(max(id), 0), coalesce(max(last), 0) FROM held";
         let (mut held, last) = db
             .query_row(sql, [], |row| {

@@ -72,6 +72,12 @@ pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError>
     Ok(version)
 }
 
+/// Whether the file has a table: a reader meets files that the writer has not brought to the present version yet.
+pub(super) fn has(db: &Connection, table: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+    db.prepare_cached(sql).and_then(|mut select| select.query_row([table], |row| row.get(0))).doing("read the schema")
+}
+
 /// Brings the file to the present version.
 pub(super) fn migrate(db: &mut Connection, path: &str) -> Result<(), StoreError> {
     let version = identify(db, path)?;
