@@ -18,7 +18,7 @@ fn lines(file: &str) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn expectations() -> Vec<Json> {
+pub(super) fn expectations() -> Vec<Json> {
     let paths = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let mut paths: Vec<_> = paths.filter(|path| path.to_string_lossy().ends_with(".expect.json")).collect();
     paths.sort();
@@ -90,12 +90,12 @@ fn replay(expect: &Json, topic: &str) -> Replay {
     replay
 }
 
-fn feed(replay: &mut Replay, expect: &Json) -> Replayed {
+pub(super) fn feed(replay: &mut Replay, expect: &Json) -> Replayed {
     let arrival = instant(expect["received_at"].as_str().unwrap());
     replay.message(expect["transport"]["topic"].as_str().unwrap(), &payload(expect), arrival)
 }
 
-fn outcome(seen: &Replayed) -> &'static str {
+pub(super) fn outcome(seen: &Replayed) -> &'static str {
     match (seen.readings.is_empty(), seen.refused.is_empty()) {
         (false, true) => "accept",
         (false, false) => "partial",
