@@ -21,6 +21,9 @@ const MIN_BUCKETS: u64 = 64;
 /// Range of `commit_every`: shorter wears the card out, longer loses too much of what cannot be sent again.
 const COMMIT_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
+/// Longest `write_behind`: the journal keeps what is not written, and must not grow for it.
+const MAX_WRITE_BEHIND: Duration = Duration::from_secs(600);
+
 /// Adds everything that contradicts something else.
 pub(super) fn check(sections: &Sections, findings: &mut Findings<'_>) {
     store(sections, findings);
@@ -50,6 +53,10 @@ fn store(sections: &Sections, findings: &mut Findings<'_>) {
     if !COMMIT_EVERY.contains(&store.commit_every) {
         let words = format!("{} is outside 10ms to 10m", time(store.commit_every));
         findings.wrong(&KeyPath::of(&["store", "commit_every"]), words);
+    }
+    if store.write_behind > MAX_WRITE_BEHIND {
+        let words = format!("{} is outside 0s to 10m", time(store.write_behind));
+        findings.wrong(&KeyPath::of(&["store", "write_behind"]), words);
     }
     let path = KeyPath::of(&["store", "path"]);
     if store.path.as_os_str().is_empty() {

@@ -4,15 +4,18 @@
 //! power cut ([`Engine::open`]); the batch is then applied again. So memory never runs ahead of the disk.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::database::Budget;
 use super::error::Doing;
+use super::lazy::Pool;
 use super::ledger::{self, Loss};
 use super::record::Record;
+use super::schema::META_SALVAGE;
 use super::state::State;
-use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
+use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
 use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
@@ -27,6 +30,10 @@ pub(super) struct Setup {
     pub when_full: WhenFull,
     pub max_sensors: usize,
     pub policies: Policies,
+    /// How long a sealed bucket may wait in memory while the upstream takes what it is sent.
+    pub write_behind: Duration,
+    /// Where it waits.
+    pub pool: Pool,
 }
 
 /// Everything one commit takes.
@@ -87,8 +94,10 @@ impl Engine {
     /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
         let mut report = Report::default();
+        let mut overdue = Vec::new();
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
         let traces = self.state.apply(&batch.deliveries, now, &mut report);
         let letters = batch
@@ -99,26 +108,27 @@ impl Engine {
         let letters: Vec<_> = letters.collect();
         report.dead_letters = letters.len() as u64;
         let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
-        if quiet && letters.is_empty() && batch.settled.is_empty() {
+        if quiet && letters.is_empty() && batch.settled.is_empty() && overdue.is_empty() {
             return Ok(report);
         }
         let seq = self.state.seq + 1;
-        let (record, segments) = self.state.plan(seq, traces, &mut report)?;
+        let (mut record, segments) = self.state.plan(seq, traces, now, &mut report)?;
 
         let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
-            self.state.backlog.deleted(segment::delete(&tx, id.0)?);
+            self.state.settle(&tx, id.0, &mut record)?;
         }
         if self.state.setup.when_full != WhenFull::Refuse {
             (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
         self.state.names.save(&tx)?;
+        self.state.write_lazy(&tx, &overdue, &mut record)?;
         for segment in &segments {
             segment::insert(&tx, self.state.next_segment, segment)?;
             self.state.next_segment += 1;
-            self.state.backlog.inserted(segment.buckets);
+            self.state.backlog.inserted(segment.buckets());
         }
         if let Some(loss) = report.refused {
             ledger::record(&tx, now, loss, "too many sensors")?;
@@ -129,6 +139,7 @@ impl Engine {
         self.state.names.saved();
         self.state.seq = seq;
         self.state.journal.trim(self.state.low(seq));
+        self.state.lazy.publish();
         report.committed = true;
         Ok(report)
     }
@@ -141,9 +152,9 @@ impl Engine {
         Ok(budget)
     }
 
-    /// When the next bucket is due.
+    /// When the next bucket is due to be sealed, or a sealed one to be written.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.state.bucketer.next_due()
+        self.state.bucketer.next_due().into_iter().chain(self.state.lazy.next_due()).min()
     }
 
     /// After a commit that failed and yet left its record: the log's pages may be in memory only, and syncing them again
@@ -168,9 +179,16 @@ impl Engine {
         self.state.next_segment = self.state.next_segment.max(first);
     }
 
-    /// Counts the backlog anew, after segments came back.
+    /// Counts the backlog anew, after segments came back, and puts it on record.
     pub(super) fn recount(&mut self) -> Result<(), StoreError> {
         self.state.backlog = segment::count(&self.db)?;
+        let seq = self.state.seq + 1;
+        let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
+        self.state.journal_record(&tx, seq, Record::default())?;
+        tx.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that all segments are back")?;
+        tx.commit().doing("commit")?;
+        self.state.seq = seq;
+        self.state.journal.trim(self.state.low(seq));
         Ok(())
     }
 
@@ -184,13 +202,20 @@ impl Engine {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
-        stats.backlog_segments.set(gauge(self.state.backlog.segments));
-        stats.backlog_buckets.set(gauge(self.state.backlog.buckets));
+        self.tell_backlog(stats);
         // Not worth failing for: the next commit meets the same trouble and reports it.
         if let Ok(bytes) = self.bytes() {
             stats.bytes.set(gauge(bytes));
         }
         stats.max_bytes.set(gauge(self.state.setup.max_bytes));
+    }
+
+    /// Tells how much waits for delivery.
+    pub(super) fn tell_backlog(&self, stats: &StoreStats) {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let (rows, lazy) = (self.state.backlog, self.state.lazy.waiting());
+        stats.backlog_segments.set(gauge(rows.segments + lazy.segments));
+        stats.backlog_buckets.set(gauge(rows.buckets + lazy.buckets));
     }
 
     /// Whether the write-ahead log is long enough to be copied into the file.
@@ -207,11 +232,25 @@ impl Engine {
 
     /// The last act: what a next start needs is brought together, and the log is copied into the file.
     pub(super) fn close(mut self) -> Result<(), StoreError> {
+        let waiting = self.state.lazy.all();
+        match self.write_last(&waiting) {
+            // Without room, what waits in memory stays in the journal.
+            Err(StoreError::Full { .. }) if !waiting.is_empty() => {
+                let mut again = recovery::recover(self.state.setup.clone(), &self.state.names.reader())?;
+                again.write_last(&[])?;
+                database::checkpoint(&again.db)
+            }
+            done => done.and_then(|()| database::checkpoint(&self.db)),
+        }
+    }
+
+    fn write_last(&mut self, waiting: &[u64]) -> Result<(), StoreError> {
         let seq = self.state.seq + 1;
+        let mut record = Record::default();
         self.state.snapshot_seq = 0;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
-        self.state.journal_record(&tx, seq, Record::default())?;
-        tx.commit().doing("commit")?;
-        database::checkpoint(&self.db)
+        self.state.write_lazy(&tx, waiting, &mut record)?;
+        self.state.journal_record(&tx, seq, record)?;
+        tx.commit().doing("commit")
     }
 }

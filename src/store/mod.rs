@@ -15,24 +15,29 @@ mod delivery;
 mod engine;
 mod error;
 mod frame;
+mod gathered;
 mod inlet;
 mod journal;
+mod lazy;
 mod ledger;
 mod letters;
 mod names;
 mod outlet;
+mod pack;
 mod quarantine;
 mod quota;
 mod record;
 mod recovery;
 mod redelivery;
 mod rehearsal;
+mod rollups;
 mod schema;
 mod segment;
 mod state;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod wal;
 mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
@@ -66,6 +71,8 @@ pub async fn open(
         when_full: config.when_full,
         max_sensors,
         policies,
+        write_behind: config.write_behind,
+        pool: lazy::Pool::default(),
     };
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);
@@ -87,7 +94,7 @@ pub async fn open(
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
     // The forwarder waits for each settlement, so one is the most that can be under way.
     let (to, requests) = mpsc::channel(1);
-    let outlet = Outlet::open(setup.path.clone(), names.clone(), newest, to, store_id)?;
+    let outlet = Outlet::open(setup.path.clone(), setup.pool.clone(), names.clone(), newest, to, store_id)?;
     let writer = Writer {
         _lock: lock,
         deliveries,
@@ -108,7 +115,7 @@ pub async fn open(
 /// How far the store is: what the outlet must know of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
-    /// The last segment written.
+    /// The last segment made, written or not.
     latest: u64,
     /// Grows when the outlet must begin anew: there is another file, or older segments came back.
     generation: u64,

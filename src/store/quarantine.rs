@@ -17,6 +17,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use super::engine::{Engine, Setup};
 use super::error::Doing;
 use super::names::NameReader;
+use super::schema::META_SALVAGE;
 use super::{StoreError, database, recovery, segment};
 use crate::model::Timestamp;
 
@@ -33,8 +34,8 @@ const UNKNOWN_LAST: u64 = 1 << 40;
 /// Small tables, and their columns after the id. `slot` holds the journal.
 const SMALL: &[(&str, &str)] = &[
     ("meta", "data"),
-    ("sensor", "name"),
-    ("field", "name"),
+    ("sensor", "name, sum"),
+    ("field", "name, sum"),
     ("slot", "data"),
     ("spill", "data"),
     ("dead_letter", "at, kind, source, place, reason, payload"),
@@ -126,14 +127,19 @@ impl Salvage {
 
     fn bring_small(&mut self, fresh: &Connection) -> Result<(), StoreError> {
         let tx = fresh.unchecked_transaction().doing("begin a transaction")?;
-        for &table in SMALL {
+        // Names of the first release have no checksums.
+        let summed = self.old.as_ref().is_none_or(|old| old.prepare("SELECT sum FROM sensor").is_ok());
+        for &(table, columns) in SMALL {
             self.next = 0;
-            while self.bring_next(&tx, table)? {}
+            let columns = if summed { columns } else { columns.trim_end_matches(", sum") };
+            while self.bring_next(&tx, (table, columns))? {}
         }
         self.next = 0;
         for table in ["sensor", "field"] {
             fill_gaps(&tx, table)?;
         }
+        let mark = "INSERT OR REPLACE INTO meta (id, data) VALUES (?1, x'01')";
+        tx.execute(mark, [META_SALVAGE]).doing("note that segments come back")?;
         tx.commit().doing("commit")
     }
 

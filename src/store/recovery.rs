@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::{self, Budget};
-use super::engine::{Engine, Setup};
+use super::engine::{Count, Engine, Setup};
 use super::error::Doing;
-use super::journal::{Journal, Replay};
-use super::names::{NameReader, Names};
+use super::journal::{Journal, Replay, Stored};
+use super::lazy::{Lazy, Thawing};
+use super::names::{self, NameReader, Names};
 use super::record::{Record, put_key, read_key};
 use super::redelivery::Redelivery;
-use super::schema::{META_SNAPSHOT, META_STORE_ID};
+use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
 use super::{StoreError, frame, segment};
 use crate::model::bucketer::{BucketKey, Bucketer, Group, Open};
@@ -29,8 +30,10 @@ const MAX_SENSORS: usize = 16 << 20;
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
+    names::fill_sums(&db)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
-    let Replay { journal, last, records } = Journal::read(&db)?;
+    let Replay { journal, last, newest, records } = Journal::read(&db)?;
+    let lazy = Lazy::new(setup.write_behind, setup.pool.clone());
     let mut state = State {
         next_segment: segment::last(&db)? + 1,
         setup,
@@ -41,7 +44,8 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         journal,
         seq: last,
         snapshot_seq: 0,
-        backlog: segment::count(&db)?,
+        backlog: backlog(&db, newest)?,
+        lazy,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
@@ -49,16 +53,32 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     };
     load_snapshot(&db, &mut state)?;
     let spilled_until = load_spills(&db, &mut state)?;
+    let mut thawing = Thawing::default();
     for stored in records {
         let (seq, bytes) = (stored.seq, stored.read(&db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
-        let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until));
+        let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until, &mut thawing));
         if let Err(why) = replayed {
             tracing::error!("journal record {seq} is damaged and left out: {why}");
         }
     }
+    state.lazy.recovered(thawing)?;
     state.redelivery.started();
     Ok(Engine { db, state })
+}
+
+/// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought
+/// back from a damaged file, which no record tells of.
+fn backlog(db: &Connection, newest: Option<Stored>) -> Result<Count, StoreError> {
+    let salvaged: bool = db
+        .query_row("SELECT EXISTS (SELECT 1 FROM meta WHERE id = ?1)", [META_SALVAGE], |row| row.get(0))
+        .doing("read what was brought back")?;
+    let Some(stored) = newest.filter(|_| !salvaged) else { return segment::count(db) };
+    let record = stored.read(db)?.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
+    match record {
+        Ok(Record { segments: Some(segments), backlog, .. }) => Ok(Count { segments, buckets: backlog }),
+        _ => segment::count(db),
+    }
 }
 
 /// The random id born with the file, eight hex digits; made at the first call.
@@ -186,6 +206,7 @@ fn replay(
     seq: u64,
     record: &Record,
     spilled_until: &HashMap<BucketKey, u64>,
+    thawing: &mut Thawing,
 ) -> Result<(), Damaged> {
     state.next_segment = state.next_segment.max(record.next_segment);
     if seq > state.snapshot_seq {
@@ -201,6 +222,10 @@ fn replay(
     for key in &record.seals {
         state.bucketer.forget(*key);
     }
+    for frozen in &record.frozen {
+        thawing.freeze(frozen, |(key, reason)| state.bucketer.freeze(*key, *reason));
+    }
+    record.gone.iter().for_each(|id| thawing.gone(*id));
     Ok(())
 }
 

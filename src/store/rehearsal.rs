@@ -1,10 +1,12 @@
 //! A commit without a database: everything the store computes for one, so that this part can be measured alone.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
+use super::lazy::{Lazy, Pool};
 use super::names::Names;
 use super::redelivery::Redelivery;
 use super::state::State;
@@ -25,7 +27,16 @@ impl Rehearsal {
         let max_bytes = max_bytes.as_u64();
         let site = SiteName::new("rehearsal").expect("a sound name");
         let state = State {
-            setup: Setup { site, path, max_bytes, when_full, max_sensors, policies },
+            setup: Setup {
+                site,
+                path,
+                max_bytes,
+                when_full,
+                max_sensors,
+                policies,
+                write_behind: Duration::ZERO,
+                pool: Pool::default(),
+            },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
             bucketer: Bucketer::default(),
@@ -35,6 +46,7 @@ impl Rehearsal {
             snapshot_seq: 0,
             next_segment: 1,
             backlog: Count::default(),
+            lazy: Lazy::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
@@ -48,17 +60,15 @@ impl Rehearsal {
         let mut report = Report::default();
         let traces = self.state.apply(deliveries, now, &mut report);
         let seq = self.state.seq + 1;
-        let (record, segments) = self.state.plan(seq, traces, &mut report)?;
+        let (record, segments) = self.state.plan(seq, traces, now, &mut report)?;
         self.state.seq = seq;
         let journal = frame::seal(&record.encode()).len();
-        Ok((journal, segments.iter().map(|segment| segment.data.len()).sum()))
+        Ok((journal, segments.iter().map(|segment| segment.seal().len()).sum()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{BucketPolicy, FieldName, Reading, SensorName, Value, WindowLength};
 

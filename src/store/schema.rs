@@ -31,11 +31,16 @@ const MIGRATIONS: &[&str] = &[
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
                            last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
+    // Names get checksums of number and name; NULL is one from before.
+    "ALTER TABLE sensor ADD COLUMN sum INTEGER;
+     ALTER TABLE field ADD COLUMN sum INTEGER;",
 ];
 
 /// Rows of `meta`.
 pub(super) const META_STORE_ID: i64 = 1;
 pub(super) const META_SNAPSHOT: i64 = 2;
+/// There while segments come back from a damaged file: counters in records are not to be believed then.
+pub(super) const META_SALVAGE: i64 = 3;
 
 /// The file's version; refuses what is not ours or is newer. Changes nothing.
 pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError> {

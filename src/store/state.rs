@@ -8,13 +8,14 @@ use rusqlite::Connection;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
+use super::lazy::Lazy;
 use super::ledger::Loss;
 use super::names::Names;
-use super::record::Record;
+use super::record::{Frozen, Record};
 use super::redelivery::{Redelivery, Trace};
 use super::segment::{Packed, Packer};
-use super::{Delivery, StoreError, frame, recovery};
-use crate::model::bucketer::{BucketKey, Bucketer, Pushed};
+use super::{Delivery, StoreError, frame, recovery, segment};
+use crate::model::bucketer::{BucketKey, Bucketer, Closed, Pushed};
 use crate::model::{Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
@@ -39,7 +40,10 @@ pub(super) struct State {
     /// The last record that the snapshot includes.
     pub snapshot_seq: u64,
     pub next_segment: u64,
+    /// Segments written and not delivered.
     pub backlog: Count,
+    /// Sealed buckets that are not written.
+    pub lazy: Lazy,
     /// Every segment up to this one is thinned.
     pub thinned_until: u64,
     /// Where spilled buckets lie.
@@ -104,25 +108,39 @@ impl State {
         }
     }
 
-    /// What the record `seq` will say, and the segments of the buckets that are closed in it. Touches no disk.
+    /// What the record `seq` will say, and the segments to be written of the buckets that are closed in it. Touches no
+    /// disk.
     pub(super) fn plan(
         &mut self,
         seq: u64,
         traces: Vec<Trace>,
+        now: Timestamp,
         report: &mut Report,
     ) -> Result<(Record, Vec<Packed>), StoreError> {
         let step = self.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
         let mut record = Record { traces, groups: step.groups, ..Record::default() };
         let mut packer = Packer::default();
         let mut segments = Vec::new();
+        let lazy = self.lazy.wants(self.backlog);
+        let first_seq = step.closed.iter().map(Closed::first_seq).min().unwrap_or(seq);
         for closed in step.closed {
-            record.seals.push(closed.key());
+            if !lazy {
+                record.seals.push(closed.key());
+            }
             let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
             report.sealed += 1;
             report.late += u64::from(sealed.late);
             segments.extend(packer.add(&sealed));
         }
         segments.extend(packer.finish());
+        if lazy {
+            for packed in segments.drain(..) {
+                let id = self.next_segment;
+                self.next_segment += 1;
+                record.frozen.push(Frozen { id, keys: packed.keys.clone() });
+                self.lazy.freeze(id, packed, first_seq, now);
+            }
+        }
         Ok((record, segments))
     }
 
@@ -130,15 +148,10 @@ impl State {
     pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<(), StoreError> {
         record.next_segment = self.next_segment;
         record.backlog = self.backlog.buckets;
-        for key in &record.seals {
-            if let Some(id) = self.spills.remove(key) {
-                recovery::delete_spill(tx, id)?;
-            }
-        }
+        record.segments = Some(self.backlog.segments);
+        self.forget_spills(tx, record.seals.iter())?;
         // A journal longer than the log is held back by slow sensors: their open buckets are kept elsewhere.
-        if self.journal.live_bytes() > self.budget.wal_bytes
-            && let Some(horizon) = self.journal.middle()
-        {
+        if let Some(horizon) = self.horizon() {
             for open in self.bucketer.spill_before(horizon, seq) {
                 self.next_spill += 1;
                 recovery::store_spill(tx, self.next_spill, open, seq)?;
@@ -155,8 +168,50 @@ impl State {
         self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))
     }
 
+    /// Settles a segment, wherever it is.
+    pub(super) fn settle(&mut self, tx: &Connection, id: u64, record: &mut Record) -> Result<(), StoreError> {
+        match self.lazy.take(id) {
+            Some(held) => {
+                record.gone.push(id);
+                self.forget_spills(tx, held.packed.keys.iter().map(|(key, _)| key))
+            }
+            None => {
+                self.backlog.deleted(segment::delete(tx, id)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes packs that wait in memory.
+    pub(super) fn write_lazy(&mut self, tx: &Connection, ids: &[u64], record: &mut Record) -> Result<(), StoreError> {
+        for &id in ids {
+            let Some(held) = self.lazy.take(id) else { continue };
+            if segment::insert(tx, id, &held.packed)? {
+                self.backlog.inserted(held.packed.buckets());
+            }
+            self.thinned_until = self.thinned_until.min(id - 1);
+            record.gone.push(id);
+            self.forget_spills(tx, held.packed.keys.iter().map(|(key, _)| key))?;
+        }
+        Ok(())
+    }
+
+    /// Records below this one are about to go, if the journal is longer than the log: slow sensors hold it back.
+    pub(super) fn horizon(&self) -> Option<u64> {
+        if self.journal.live_bytes() > self.budget.wal_bytes { self.journal.middle() } else { None }
+    }
+
+    fn forget_spills<'a>(
+        &mut self,
+        tx: &Connection,
+        mut keys: impl Iterator<Item = &'a BucketKey>,
+    ) -> Result<(), StoreError> {
+        keys.try_for_each(|key| self.spills.remove(key).map_or(Ok(()), |id| recovery::delete_spill(tx, id)))
+    }
+
     /// The lowest record that is still needed once `seq` is written.
     pub(super) fn low(&self, seq: u64) -> u64 {
-        self.bucketer.first_seq().unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
+        let needed = self.bucketer.first_seq().into_iter().chain(self.lazy.first_seq()).min();
+        needed.unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
     }
 }

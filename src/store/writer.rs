@@ -14,17 +14,16 @@ use tokio::time::Instant;
 
 use super::database::Lock;
 use super::engine::{Batch, Engine, Report, Setup};
+use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
-use super::{Deliveries, Delivery, Head, Receipt, Settled, StoreError, database};
+use super::{Deliveries, Head, Receipt, Settled, StoreError, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
 
 /// Weight of deliveries at which a batch is committed at once: about 64 KiB of journal.
 const FULL_WEIGHT: usize = 1 << 20;
-/// Longest wait of a settlement: several share a commit, and the forwarder is not held up.
-const SETTLE_WAIT: Duration = Duration::from_millis(20);
 /// Longest sleep towards a wall clock time, since that clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Pauses after a failed commit.
@@ -57,16 +56,6 @@ pub struct Writer {
     pub(super) commit_every: Duration,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
-}
-
-/// What was gathered for one commit.
-#[derive(Debug, Default)]
-struct Gathered {
-    batch: Batch,
-    weight: usize,
-    /// A source cannot go on without this commit.
-    urgent: bool,
-    replies: Vec<oneshot::Sender<()>>,
 }
 
 /// An engine that has committed.
@@ -132,15 +121,17 @@ impl Writer {
                 request = self.requests.recv(), if ends.settles => match request {
                     Some(Request::Damaged(damage)) => self.quarantine(&damage).await,
                     Some(Request::Settle(settled, reply)) => {
-                        gathered.settle(settled, reply);
-                        let soon = Instant::now() + SETTLE_WAIT;
-                        deadline = Some(deadline.map_or(soon, |deadline| deadline.min(soon)));
+                        let wait = Instant::now() + gathered.settle(settled, reply, &self.setup.pool);
+                        if let Some(engine) = &self.engine {
+                            engine.tell_backlog(self.stats.store());
+                        }
+                        deadline = Some(deadline.map_or(wait, |deadline| deadline.min(wait)));
                     }
                     None => ends.settles = false,
                 },
             }
         }
-        (!gathered.replies.is_empty()).then_some(gathered)
+        (!gathered.batch.settled.is_empty()).then_some(gathered)
     }
 
     fn take_waiting(&mut self, gathered: &mut Gathered) {
@@ -363,23 +354,5 @@ impl Writer {
             stats.last_commit_ms.set(now.as_millis());
         }
         engine.tell(stats);
-    }
-}
-
-/// A forwarder that is gone need not know.
-fn tell_settled(reply: oneshot::Sender<()>) {
-    let _ = reply.send(());
-}
-
-impl Gathered {
-    fn add(&mut self, delivery: Delivery, weight: u32) {
-        self.weight += weight as usize;
-        self.urgent |= delivery.urgent;
-        self.batch.deliveries.push(delivery);
-    }
-
-    fn settle(&mut self, settled: Settled, reply: oneshot::Sender<()>) {
-        self.batch.settled.push(settled);
-        self.replies.push(reply);
     }
 }

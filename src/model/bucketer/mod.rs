@@ -210,12 +210,17 @@ impl Bucketer {
 
     /// A record says that this bucket was sealed: it is in a segment.
     pub fn forget(&mut self, key: BucketKey) {
-        let Some(state) = self.sensors.get_mut(&key.sensor) else { return };
-        if let Some(place) = state.open.iter().position(|open| open.key == key) {
-            let open = state.open.remove(place);
-            self.due.remove(&(open.due, key));
-            self.open -= 1;
-        }
+        let _ = self.freeze(key, SealReason::Window);
+    }
+
+    /// A record says that this bucket was closed: it takes nothing more. `None` if it is not open.
+    pub fn freeze(&mut self, key: BucketKey, reason: SealReason) -> Option<Closed> {
+        let state = self.sensors.get_mut(&key.sensor)?;
+        let place = state.open.iter().position(|open| open.key == key)?;
+        let open = state.open.remove(place);
+        self.due.remove(&(open.due, key));
+        self.open -= 1;
+        Some(Closed { open: *open, reason })
     }
 
     /// What a sensor has used, for the snapshot.

@@ -45,6 +45,16 @@ impl Closed {
         self.open.key
     }
 
+    /// The lowest record that holds samples of it.
+    pub const fn first_seq(&self) -> u64 {
+        self.open.first_seq
+    }
+
+    /// Why it was closed.
+    pub const fn reason(&self) -> SealReason {
+        self.reason
+    }
+
     /// Unpacks it and puts its samples in time order.
     pub fn seal(self) -> Result<SealedRows, Damaged> {
         let mut rows = self.open.rows()?;

@@ -1,6 +1,7 @@
 //! The store against real files: through its two ends, with restarts between.
 
 mod damage;
+mod lazy;
 
 use std::path::Path;
 use std::time::Duration;
@@ -95,6 +96,10 @@ impl Site {
     async fn stop(self) {
         drop((self.inlet, self.outlet));
         self.writer.await.unwrap().unwrap();
+    }
+
+    async fn end(self, kill: bool) {
+        if kill { self.kill().await } else { self.stop().await }
     }
 
     /// As a SIGKILL: nothing is finished.

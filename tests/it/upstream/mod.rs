@@ -7,6 +7,8 @@ mod economy;
 mod faults;
 mod forward;
 mod login;
+mod manners;
+mod shapes;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
