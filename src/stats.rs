@@ -77,6 +77,12 @@ pub struct SourceStats {
     pub readings: Counter,
     /// Messages, or parts of one, that could not be taken; each is a dead letter.
     pub refused: Counter,
+    /// Values left out by a declared deadband or minimum interval.
+    pub left_out: Counter,
+    /// Counters that fell: they were reset, or ran over.
+    pub rollovers: Counter,
+    /// Which decoders were picked where that was left open, and for how many topics.
+    picked: Mutex<BTreeMap<&'static str, u64>>,
     /// Times the source was started again after an error or a panic.
     pub restarts: Counter,
     /// Whether its line or connection is up, and why not.
@@ -93,10 +99,25 @@ impl SourceStats {
             messages: Counter::default(),
             readings: Counter::default(),
             refused: Counter::default(),
+            left_out: Counter::default(),
+            rollovers: Counter::default(),
+            picked: Mutex::default(),
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
             refusals: Condition::new(format!("source {name}")),
         }
+    }
+}
+
+impl SourceStats {
+    /// A decoder was picked for one more topic.
+    pub fn picked(&self, decoder: &'static str) {
+        *lock(&self.picked).entry(decoder).or_default() += 1;
+    }
+
+    /// Which decoders were picked, and for how many topics.
+    pub fn picks(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.picked).clone()
     }
 }
 

@@ -144,6 +144,14 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
             "          {} messages · {} readings · {} refused · {} restarts",
             source.messages, source.readings, source.refused, source.restarts
         )?;
+        let rarer = [("values left out as declared", source.left_out), ("counters fell", source.rollovers)];
+        for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
+            writeln!(out, "          {count} {what}")?;
+        }
+        if !source.picked.is_empty() {
+            let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
+            writeln!(out, "          topics read as {}", picked.join(", "))?;
+        }
     }
     Ok(())
 }

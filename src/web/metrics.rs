@@ -83,10 +83,12 @@ impl Collector for Facts {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         let sources = self.0.stats.sources();
-        let per_source: [(&str, &str, Count); 4] = [
+        let per_source: [(&str, &str, Count); 6] = [
             ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
             ("source_readings", "Readings handed to the store", |s| s.readings.get()),
             ("source_refused", "What could not be taken", |s| s.refused.get()),
+            ("source_left_out", "Values left out by a deadband or minimum interval", |s| s.left_out.get()),
+            ("source_rollovers", "Counters that fell", |s| s.rollovers.get()),
             ("source_restarts", "New starts after an error", |s| s.restarts.get()),
         ];
         for (name, help, value) in per_source {
