@@ -4,9 +4,15 @@
 //! readable message, 2 wrong usage.
 
 mod check;
+mod export;
 mod logging;
+mod printing;
+mod query;
+#[cfg(test)]
+mod query_tests;
 mod run;
 mod status;
+mod times;
 mod upstream;
 
 use std::ffi::OsString;
@@ -16,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::clock::Clock;
 use crate::settings::{self, Problems, Settings};
 
 /// Where the site file is unless said otherwise.
@@ -37,6 +44,8 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Status(status::Status),
+    Query(query::Query),
+    Export(export::Export),
     Upstream(upstream::Upstream),
 }
 
@@ -84,6 +93,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(run) => run.execute(&mut out),
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
+        Command::Query(query) => query.execute(&mut out, Clock::system().now()),
+        Command::Export(export) => export.execute(&mut out, Clock::system().now()),
         Command::Upstream(upstream) => upstream.execute(&mut out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
