@@ -15,6 +15,7 @@ mod run;
 mod sniff;
 mod status;
 mod times;
+mod upstream;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -48,6 +49,7 @@ enum Command {
     Sniff(sniff::Sniff),
     Query(query::Query),
     Export(export::Export),
+    Upstream(upstream::Upstream),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -97,6 +99,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Sniff(sniff) => sniff.execute(&mut out),
         Command::Query(query) => query.execute(&mut out, Clock::system().now()),
         Command::Export(export) => export.execute(&mut out, Clock::system().now()),
+        Command::Upstream(upstream) => upstream.execute(&mut out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -59,8 +59,10 @@ impl Dates {
 }
 
 fn is_plausible(at: Timestamp, context: &Context<'_>) -> bool {
-    let apart = at.as_millis().abs_diff(context.local.arrival.as_millis());
-    apart < HALF_A_ROLL_OVER_MS && context.believed(at).is_ok()
+    // An arrival that is not trusted tells nothing of the era.
+    let arrival = context.local.arrival;
+    let is_near = arrival.is_unsynced() || at.as_millis().abs_diff(arrival.as_millis()) < HALF_A_ROLL_OVER_MS;
+    is_near && context.believed(at).is_ok()
 }
 
 /// `ddmmyy`.

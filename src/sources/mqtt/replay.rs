@@ -1,48 +1,74 @@
-//! One recorded message instead of a connection: read exactly as it would be if it came from the broker.
+//! Messages without a broker: what a source would make of them. For tools that show it, and for tests.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
+use jiff::tz::TimeZone;
 
-use anyhow::Context;
-use rumqttc::{Publish, QoS};
-use tokio::sync::Notify;
+use super::config::Config;
+use super::route::Route;
+use super::take::{Arrived, Became, Taker};
+use crate::model::{Admission, Reading, Timestamp};
 
-use super::{Config, Filter, reader};
-use crate::sources::{Intake, Recording, Source};
-
-/// A message on a topic.
-pub(super) struct Replayed {
-    config: Config,
-    recording: Recording,
-    over: Arc<Notify>,
+/// A source's routes and decoders, without its connection.
+#[derive(Debug)]
+pub struct Replay {
+    taker: Taker,
+    filters: Vec<String>,
+    admission: Admission,
 }
 
-impl Replayed {
-    pub(super) fn new(config: Config, recording: Recording, over: Arc<Notify>) -> Self {
-        Self { config, recording, over }
+/// What would become of one message. With neither readings nor refusals it is no reading by design.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replayed {
+    /// What would be stored.
+    pub readings: Vec<Reading>,
+    /// What would be a dead letter, in words.
+    pub refused: Vec<String>,
+    /// What an operator should know although nothing was refused.
+    pub notes: Vec<String>,
+}
+
+impl Replay {
+    /// As the source of this table on a site in this zone; the reason why not otherwise.
+    pub fn new(config: &Config, zone: Option<&TimeZone>, admission: Admission) -> Result<Self, String> {
+        let routes = config.topics.iter().map(|topic| Route::new(topic).map(|route| route.in_zone(zone)));
+        let routes: Result<Vec<Route>, _> = routes.collect();
+        let routes = routes.map_err(|faults| format!("topics are contradictory: {faults:?}"))?;
+        let filters = config.topics.iter().map(|topic| topic.filter.clone()).collect();
+        Ok(Self { taker: Taker::new(routes, config), filters, admission })
     }
 
-    /// Where it was published; a source with one plain topic leaves no doubt.
-    fn topic(&self) -> Option<String> {
-        let plain = |filter: &str| Filter::new(filter).is_ok_and(|f| f.wildcards() == 0);
-        self.recording.topic.clone().or_else(|| match &self.config.topics[..] {
-            [only] if plain(&only.filter) => Some(only.filter.clone()),
+    /// The topic, if the table leaves no choice: its only filter has no wildcard.
+    pub fn only_topic(&self) -> Option<&str> {
+        match self.filters.as_slice() {
+            [filter] if !filter.contains(['+', '#']) => Some(filter),
             _ => None,
-        })
+        }
     }
-}
 
-impl Source for Replayed {
-    fn run<'a>(&'a mut self, intake: &'a Intake) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>> {
-        Box::pin(async move {
-            let topic = self.topic().context("which topic was it published on? (say so with --topic)")?;
-            let mut reader = reader(&self.config, intake)?;
-            let message = Publish::new(topic, QoS::AtMostOnce, self.recording.payload());
-            let delivery = reader.delivery(&message, intake, intake.clock.now());
-            intake.deliver(delivery).await?;
-            self.over.notify_one();
-            std::future::pending().await
-        })
+    /// What would become of a message that arrived `now`.
+    pub fn message(&mut self, topic: &str, payload: &[u8], now: Timestamp) -> Replayed {
+        let known = self.taker.routes.of(topic);
+        let arrived = Arrived { topic, payload, is_retained: false, now, admission: self.admission };
+        let (became, picked) = self.taker.take(&known, arrived);
+        if let Some(pick) = picked {
+            self.taker.routes.picked(topic, pick);
+        }
+        let mut replayed = match became {
+            Became::Stray => {
+                Replayed { refused: vec![format!("no filter matches topic `{topic}`")], ..Replayed::default() }
+            }
+            Became::Nothing => Replayed::default(),
+            Became::Refused(reason) => Replayed { refused: vec![reason], ..Replayed::default() },
+            Became::Taken(taken) => {
+                let mut refused = taken.refused.reasons().to_vec();
+                if taken.refused.len() > refused.len() {
+                    refused.push(format!("and {} more", taken.refused.len() - refused.len()));
+                }
+                Replayed { readings: taken.readings, refused, notes: taken.notes }
+            }
+        };
+        replayed.notes.extend(picked.map(|pick| format!("read as {}", pick.name())));
+        let asked = self.taker.requests().into_iter();
+        replayed.notes.extend(asked.map(|request| format!("would ask for a birth on `{}`", request.topic)));
+        replayed
     }
 }

@@ -66,6 +66,9 @@ macro_rules! table {
             fn claims(&self) -> Claims {
                 self.all_claims()
             }
+            fn tells_time(&self) -> bool {
+                self.has_own_time()
+            }
             fn contradictions(&self) -> Vec<(String, String)> {
                 self.checked().err().unwrap_or_default()
             }
@@ -103,6 +106,10 @@ enum Need {
 }
 
 impl NmeaConfig {
+    fn has_own_time(&self) -> bool {
+        self.time == Time::Gps
+    }
+
     fn shared(&self) -> Shared {
         Shared { fields: self.fields.clone(), ..self.port() }
     }
@@ -131,6 +138,10 @@ table!(
 );
 
 impl DsmrConfig {
+    fn has_own_time(&self) -> bool {
+        true
+    }
+
     fn shared(&self) -> Shared {
         Shared { fields: self.fields.clone(), ..self.port() }
     }
@@ -168,6 +179,10 @@ table!(
 );
 
 impl SmlConfig {
+    fn has_own_time(&self) -> bool {
+        false
+    }
+
     fn shared(&self) -> Shared {
         Shared { fields: self.fields.clone(), ..self.port() }
     }
@@ -223,6 +238,10 @@ fn fastest() -> u32 {
 }
 
 impl IecConfig {
+    fn has_own_time(&self) -> bool {
+        false
+    }
+
     fn shared(&self) -> Shared {
         Shared { fields: self.fields.clone(), ..self.port() }
     }
@@ -283,6 +302,10 @@ fn three_minutes() -> Duration {
 }
 
 impl BinaryConfig {
+    fn has_own_time(&self) -> bool {
+        false
+    }
+
     fn all_claims(&self) -> Claims {
         let units = self.fields.iter().filter_map(|column| column.unit());
         let units = units.map(|(field, unit)| (self.sensor.clone(), field, unit)).collect();
