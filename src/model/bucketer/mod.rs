@@ -76,6 +76,8 @@ pub struct Bucketer {
     touched: Vec<BucketKey>,
     closing: Vec<Closed>,
     open: usize,
+    /// Bytes of the samples in open buckets.
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -87,21 +89,22 @@ struct Sensor {
 impl Bucketer {
     /// Puts a row that arrived `now` into its bucket. `weight` is what it adds to the document in bytes.
     pub fn push(&mut self, sensor: u32, row: Row, weight: u32, policy: &BucketPolicy, now: Timestamp) -> Pushed {
-        let window = policy.window.window_of(row.at);
         let state = self.sensors.entry(sensor).or_default();
-        let mut place = state.open.iter().position(|open| open.key.window == window && !open.is_full(weight, policy));
-        if place.is_none() {
-            // Only an open bucket that is full can be there; a copy of one of its samples needs no new bucket.
-            if let Some(full) = state.open.iter().position(|open| open.key.window == window) {
-                if state.open[full].holds(&row) {
-                    return Pushed::Duplicate(row);
+        let is_its = |open: &Open| open.key.window.length() == policy.window && open.key.window.contains(row.at);
+        let place = match state.open.iter().position(|open| is_its(open) && !open.is_full(weight, policy)) {
+            Some(place) => place,
+            None => {
+                // Only an open bucket that is full can be there; a copy of one of its samples needs no new bucket.
+                if let Some(full) = state.open.iter().position(|open| is_its(open)) {
+                    if state.open[full].holds(&row) {
+                        return Pushed::Duplicate(row);
+                    }
+                    let reason = state.open[full].full_reason(policy);
+                    self.close(sensor, full, reason);
                 }
-                let reason = state.open[full].full_reason(policy);
-                self.close(sensor, full, reason);
+                self.open_bucket(sensor, policy.window.window_of(row.at), policy, now)
             }
-            place = Some(self.open_bucket(sensor, window, policy, now));
-        }
-        let place = place.expect("a bucket is open for this window");
+        };
         let open = &mut self.sensors.get_mut(&sensor).expect("made above").open[place];
         if open.holds(&row) {
             return Pushed::Duplicate(row);
@@ -115,6 +118,24 @@ impl Bucketer {
             self.close(sensor, place, reason);
         }
         Pushed::Kept
+    }
+
+    /// Closes the largest buckets if all together take more than `most` bytes, until they take an eighth less.
+    pub fn close_largest(&mut self, most: usize) {
+        if self.bytes <= most {
+            return;
+        }
+        let mut open: Vec<_> = self.open_iter().map(|open| (open.bytes(), open.key)).collect();
+        open.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, key) in open {
+            if self.bytes <= most - most / 8 {
+                break;
+            }
+            let Some(state) = self.sensors.get(&key.sensor) else { continue };
+            if let Some(place) = state.open.iter().position(|open| open.key == key) {
+                self.close(key.sensor, place, SealReason::Bytes);
+            }
+        }
     }
 
     /// Closes buckets that are due `now`, the longest due first, at most `most` of them.
@@ -157,14 +178,15 @@ impl Bucketer {
         let mut closing = std::mem::take(&mut self.closing);
         closing.sort_unstable_by_key(Closed::key);
         for key in touched {
-            let open = match closing.binary_search_by_key(&key, Closed::key) {
-                Ok(place) => &mut closing[place].open,
-                Err(_) => match self.find(key) {
-                    Some(open) => open,
-                    None => continue,
-                },
-            };
+            if let Ok(place) = closing.binary_search_by_key(&key, Closed::key) {
+                step.groups.push(closing[place].open.flush(seq)?);
+                continue;
+            }
+            let Some(open) = self.find(key) else { continue };
+            let before = open.bytes();
             step.groups.push(open.flush(seq)?);
+            let after = open.bytes();
+            self.bytes = self.bytes + after - before;
         }
         step.closed = closing;
         Ok(step)
@@ -205,7 +227,12 @@ impl Bucketer {
             let (due, late) = group.opened.unwrap_or((group.key.window.end().plus(policy.grace), group.key.part > 0));
             self.insert(Open::new(group.key, due, late, seq));
         }
-        self.find(group.key).expect("inserted above").absorb(&group.block, seq, weigh)
+        let open = self.find(group.key).expect("inserted above");
+        let before = open.bytes();
+        let done = open.absorb(&group.block, seq, weigh);
+        let after = open.bytes();
+        self.bytes = self.bytes + after - before;
+        done
     }
 
     /// A record says that this bucket was sealed: it is in a segment.
@@ -220,6 +247,7 @@ impl Bucketer {
         let open = state.open.remove(place);
         self.due.remove(&(open.due, key));
         self.open -= 1;
+        self.bytes -= open.bytes();
         Some(Closed { open: *open, reason })
     }
 
@@ -263,6 +291,7 @@ impl Bucketer {
         let open = state.open.remove(place);
         self.due.remove(&(open.due, open.key));
         self.open -= 1;
+        self.bytes -= open.bytes();
         self.closing.push(Closed { open: *open, reason });
     }
 

@@ -8,6 +8,8 @@ use crate::model::{BucketPolicy, SealReason, Timestamp};
 
 /// After this many small blocks at its end a bucket joins them into one: columns of one row compress poorly.
 const JOIN_BLOCKS: u32 = 32;
+/// A block of so many rows is not small: joining it would cost more time than it saves memory.
+const WHOLE_ROWS: usize = 8;
 
 /// An open bucket.
 #[derive(Debug)]
@@ -95,6 +97,11 @@ impl Open {
         }
     }
 
+    /// Bytes its samples take in memory; those pushed since the last step are not among them.
+    pub(super) const fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
     /// How many samples it holds.
     pub const fn count(&self) -> u32 {
         self.count
@@ -159,8 +166,9 @@ impl Open {
     pub(super) fn flush(&mut self, seq: u64) -> Result<Group, Damaged> {
         let mut block = Vec::with_capacity(8 + 4 * self.pending.len());
         codec::encode(&self.pending, self.key.window.start(), &mut block);
+        let rows = self.pending.len();
         self.pending = Vec::new();
-        self.append(&block)?;
+        self.append(&block, rows)?;
         self.first_seq = self.first_seq.min(seq);
         let opened = (!self.told).then_some((self.due, self.late));
         self.told = true;
@@ -182,11 +190,15 @@ impl Open {
         self.first_seq = self.first_seq.min(seq);
         self.told = true;
         self.times = None;
-        self.append(blocks)
+        self.append(blocks, rows.len())
     }
 
-    fn append(&mut self, blocks: &[u8]) -> Result<(), Damaged> {
+    fn append(&mut self, blocks: &[u8], rows: usize) -> Result<(), Damaged> {
         self.data.extend_from_slice(blocks);
+        if rows >= WHOLE_ROWS && self.small_blocks == 0 {
+            self.joined = self.data.len();
+            return Ok(());
+        }
         self.small_blocks += 1;
         if self.small_blocks < JOIN_BLOCKS {
             return Ok(());
