@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::model::Value;
-use crate::model::samples;
-use crate::model::{DeadLetter, SiteName, Timestamp};
+use crate::model::{DeadLetter, SiteName, Timestamp, Value, samples};
 use crate::store::{PackedBucket, Parcel, SegmentId};
 use crate::upstream::{Collections, Document, Fate, MAX_DOCUMENT_BYTES, Manners, Shape};
 
@@ -31,6 +29,7 @@ struct World {
     greetings: VecDeque<Report>,
     greeted: usize,
     manners: Option<Manners>,
+    takes: Vec<bool>,
 }
 
 #[derive(Clone, Default)]
@@ -99,6 +98,10 @@ impl Backlog for FakeBacklog {
             world.letters.extend(settled.dead_letters);
             Ok(())
         })
+    }
+
+    fn upstream_takes(&mut self, takes: bool) {
+        self.0.with(|world| world.takes.push(takes));
     }
 
     fn store_id(&self) -> &str {

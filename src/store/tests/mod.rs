@@ -3,6 +3,7 @@
 mod damage;
 mod kept;
 mod lazy;
+mod pack;
 mod view;
 
 use std::path::Path;
