@@ -32,7 +32,7 @@ flip-drill: ## flip FLIPS bits of a store, one at a time, and look at what is le
 	scripts/setup-test.sh build
 	TIPBUCKET_FLIPS=$(FLIPS) cargo test --locked --test store flips -- --nocapture
 
-store-file: ## after a change of the schema: write the database file that later releases must be able to read
+store-file: ## before a release with a new schema: write the database file that later releases must be able to read
 	scripts/setup-test.sh build
 	TIPBUCKET_WRITE_STORE=1 cargo test --locked --test store files
 

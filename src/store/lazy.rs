@@ -141,6 +141,11 @@ impl Lazy {
         overdue
     }
 
+    /// The latest sample of them.
+    pub(super) fn until(&self) -> Timestamp {
+        self.held.values().map(|held| held.packed.last).max().unwrap_or_default()
+    }
+
     /// All of them, for the end.
     pub(super) fn all(&self) -> Vec<u64> {
         self.held.keys().copied().collect()

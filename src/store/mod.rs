@@ -8,6 +8,7 @@
 //! that would hold the journal back. Starting is recovering: see `recovery.rs`.
 
 mod backlog;
+mod calendar;
 mod config;
 mod contents;
 mod database;
@@ -16,6 +17,7 @@ mod engine;
 mod error;
 mod frame;
 mod gathered;
+mod held;
 mod inlet;
 mod journal;
 mod kept;
@@ -73,6 +75,7 @@ pub async fn open(
         max_bytes: config.max_bytes.as_u64(),
         when_full: config.when_full,
         max_sensors,
+        clock: clock.config(),
         policies,
         write_behind: config.write_behind,
         pool: lazy::Pool::default(),
@@ -93,6 +96,9 @@ pub async fn open(
         Ok((engine, salvage, store_id, lock))
     };
     let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    clock.begin(&engine.known());
+    // The first readings are stamped by a clock that was looked at.
+    clock.look();
     engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });

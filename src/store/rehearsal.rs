@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
+use super::held::Held;
 use super::journal::Journal;
 use super::kept::Kept;
 use super::lazy::{Lazy, Pool};
@@ -34,6 +36,7 @@ impl Rehearsal {
                 max_bytes,
                 when_full,
                 max_sensors,
+                clock: Default::default(),
                 policies,
                 write_behind: Duration::ZERO,
                 pool: Pool::default(),
@@ -53,6 +56,10 @@ impl Rehearsal {
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
+            moment: None,
+            calendar: Calendar::default(),
+            calendar_is_new: false,
+            held: Held::default(),
             stamps: HashMap::default(),
         };
         Self { state }

@@ -1,5 +1,6 @@
 //! Segments: sealed buckets that wait for delivery, a pack to a row. Numbers grow with time and are never used twice.
 
+use crate::model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreError;
@@ -47,6 +48,12 @@ pub(super) fn read(db: &Connection, id: u64) -> Result<Option<Vec<u8>>, StoreErr
 pub(super) fn last(db: &Connection) -> Result<u64, StoreError> {
     let last = db.query_row("SELECT id FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));
     Ok(last.optional().doing("read the last segment")?.unwrap_or(0))
+}
+
+/// The latest sample of the last segment.
+pub(super) fn until(db: &Connection) -> Result<Timestamp, StoreError> {
+    let last = db.query_row("SELECT last FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));
+    Ok(Timestamp::clamped(last.optional().doing("read the last segment")?.unwrap_or(0)))
 }
 
 /// Counts segments and buckets. Looks at every row: for a start after damage, or of a file of the first release.

@@ -244,7 +244,7 @@ impl View {
     fn data(&mut self, id: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let id = id.cast_signed();
         let mut data = blob(&self.db, "SELECT data FROM segment WHERE id = ?1", id)?;
-        if data.is_none() && has(&self.db, "kept_segment")? {
+        if data.is_none() && schema::has(&self.db, "kept_segment")? {
             data = blob(&self.db, "SELECT data FROM kept_segment WHERE id = ?1", id)?;
         }
         self.vanished += u64::from(data.is_none());
@@ -280,20 +280,23 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         max_bytes: 0,
         when_full: WhenFull::Refuse,
         max_sensors: usize::MAX,
+        clock: crate::clock::Config::default(),
         policies: Policies { default, by_sensor: HashMap::new() },
         write_behind: Duration::ZERO,
         keep: (Duration::ZERO, Duration::ZERO),
         pool: Pool::default(),
     };
     let state = recovery::rebuild(db, setup, Budget::of(0), names)?;
-    let mut open: Vec<_> = state.bucketer.open_iter().collect();
+    // Whose time is not known yet is in no window that could be asked for.
+    let mut open: Vec<_> = state.bucketer.open_iter().filter(|open| !open.key.is_held()).collect();
     open.sort_by_key(|open| open.key);
     let mut packer = Packer::default();
     let mut packs = Vec::new();
     for bucket in open {
         let mut rows = bucket.rows().map_err(StoreError::damaged("open bucket"))?;
         rows.sort_by_key(|row| row.at);
-        let rows = SealedRows { key: bucket.key, reason: SealReason::Window, late: bucket.late, rows };
+        let rows =
+            SealedRows { key: bucket.key, reason: SealReason::Window, late: bucket.late, clock: bucket.clock, rows };
         packs.extend(packer.add(&rows).map(|packed| (packed, true)));
     }
     packs.extend(packer.finish().map(|packed| (packed, true)));
@@ -304,7 +307,7 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
 
 /// The rows of a table that need not be there: an older release made the file.
 fn spans(db: &Connection, table: &str) -> Result<Vec<Span>, StoreError> {
-    if !has(db, table)? {
+    if !schema::has(db, table)? {
         return Ok(Vec::new());
     }
     let mut select = db.prepare(&format!("SELECT id, first, last FROM {table} ORDER BY id")).doing("list rows")?;
@@ -314,11 +317,6 @@ fn spans(db: &Connection, table: &str) -> Result<Vec<Span>, StoreError> {
     };
     let rows = select.query_map([], span).doing("list rows")?;
     rows.collect::<rusqlite::Result<_>>().doing("list rows")
-}
-
-fn has(db: &Connection, table: &str) -> Result<bool, StoreError> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
-    db.prepare_cached(sql).and_then(|mut select| select.query_row([table], |row| row.get(0))).doing("read the schema")
 }
 
 fn blob(db: &Connection, sql: &str, id: i64) -> Result<Option<Vec<u8>>, StoreError> {

@@ -17,7 +17,9 @@ use mongodb::bson::{RawDocument, RawDocumentBuf};
 
 use super::collection::Collections;
 use super::{Rollups, Shape, identity};
-use crate::model::{FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window};
+use crate::model::{
+    ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
+};
 use write::{Builder, date, whole};
 
 /// Version of the document's form, in its field `schema`.
@@ -165,11 +167,12 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str, now: Ti
     if bucket.rollup.is_some() {
         doc.put(&names.thinned, true);
     }
-    doc.put(&names.clock, "synced");
+    doc.put(&names.clock, bucket.clock.as_str());
     doc.put(&names.hash, hash);
     doc.put(&names.store, context.store.as_str());
     doc.put(&names.schema, SCHEMA);
-    if let Some(kept) = context.retention {
+    // Times that are not believed may lie in 1970: such a bucket would be gone before anybody saw it.
+    if let Some(kept) = context.retention.filter(|_| bucket.clock < ClockState::Unsynced) {
         let expires = bucket.window.end().plus(kept.after_window).max(now.plus(kept.after_sending));
         doc.put(&names.expire_at, date(expires));
     }

@@ -1,6 +1,7 @@
 //! A life of a store in which everything happens once: windows that end, buckets that are delivered and deleted, messages
 //! that come again, a sensor so slow that its bucket is spilled, checkpoints, a kill with a start in between, dead letters, a
-//! budget that runs out so that buckets are thinned, late readings, refused sensors.
+//! budget that runs out so that buckets are thinned, late readings, refused sensors, buckets delivered before they are
+//! written.
 //!
 //! What must stay true: all of it comes about by pushing and drawing, and each part checks that it did.
 
@@ -8,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tipbucket::clock::Clock;
-use tipbucket::model::{DeadLetter, LetterKind, Reading, SourceName, Timestamp, Value};
-use tipbucket::store::{Backlog, Delivery, Origin, OriginKind, Settled};
+use tipbucket::model::{DeadLetter, LetterKind, Reading, SealedBucket, SourceName, Timestamp, Value};
+use tipbucket::store::{Backlog, Delivery, Origin, OriginKind, SegmentId, Settled};
 
 use crate::site::{START, Site, database, reading};
 use crate::told::words;
@@ -61,6 +62,7 @@ pub async fn live(folder: &Path, mark: &dyn Fn(u64)) -> History {
     life.letters_use_the_room_up().await;
     life.kinds_of_values().await;
     life.late_and_strange().await;
+    life.sealed_in_memory().await;
     life.something_stays_open().await;
     life.site.kill().await;
     life.history
@@ -216,6 +218,42 @@ impl Life<'_> {
             }
         }
         assert_eq!(self.site.stats.store().evicted.get(), 0, "rollups are small: nothing had to go");
+    }
+
+    /// While the upstream takes what it is sent, a sealed bucket is drawn before it is written.
+    async fn sealed_in_memory(&mut self) {
+        self.site.outlet.upstream_takes(true);
+        let delivered = self.drawn_from_memory().await;
+        self.note(Note::Settling(delivered.1.clone()));
+        self.site.outlet.settle(Settled { segments: vec![delivered.0], ..Settled::default() }).await.unwrap();
+        // That it was delivered is certain with the next commit.
+        let at = self.now();
+        self.commit(vec![reading("slow", at, &[("level", Value::F64(0.3))])]).await;
+        self.note(Note::Settled(delivered.1));
+        self.drawn_from_memory().await;
+    }
+
+    /// Readings of a window of their own, drawn when it is over: the segment, and what is in it.
+    async fn drawn_from_memory(&mut self) -> (SegmentId, Vec<(String, i64)>) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let from = self.now();
+        self.commit((0..20).map(|i| reading("tick", from + i, &[("n", Value::I64(i))])).collect()).await;
+        for _ in 0..200 {
+            let Some((id, buckets)) = self.site.draw().await else { continue };
+            let of = |bucket: &SealedBucket| {
+                let sensor = bucket.sensor.to_string();
+                bucket.samples.iter().map(move |s| (sensor.clone(), s.at.as_millis() - START)).collect::<Vec<_>>()
+            };
+            let samples: Vec<_> = buckets.iter().flat_map(of).collect();
+            if samples.iter().any(|(sensor, at)| sensor == "tick" && *at == from) {
+                let db = rusqlite::Connection::open(database(self.folder)).unwrap();
+                let sql = "SELECT count(*) FROM segment WHERE id = ?1";
+                let written: i64 = db.query_row(sql, [id.0], |row| row.get(0)).unwrap();
+                assert_eq!(written, 0, "it is not written yet");
+                return (id, samples);
+            }
+        }
+        panic!("the bucket is never drawn");
     }
 
     async fn something_stays_open(&mut self) {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec::{self, Row};
-use crate::model::{SealReason, varint};
+use crate::model::{ClockState, SealReason, varint};
 use crate::store::names::{NameReader, Names};
 use crate::store::pack::{Packer, flags, list, listed, open};
 use crate::store::record::put_key;
@@ -15,7 +15,8 @@ fn bucket(sensor: u32, values: &[i64]) -> SealedRows {
         fields: [(0, Value::I64(*value))].into_iter().collect(),
     };
     let rows = values.iter().enumerate().map(row).collect();
-    SealedRows { key: BucketKey { sensor, window, part: 1 }, reason: SealReason::Late, late: true, rows }
+    let clock = ClockState::Synced;
+    SealedRows { key: BucketKey { sensor, window, part: 1 }, reason: SealReason::Late, late: true, clock, rows }
 }
 
 fn names() -> NameReader {
@@ -61,7 +62,7 @@ fn a_segment_of_the_first_release_is_read() {
         let mut block = Vec::new();
         codec::encode(&bucket.rows, bucket.key.window.start(), &mut block);
         put_key(&mut payload, &bucket.key, None, false);
-        payload.push(flags(SealReason::Late, true, false));
+        payload.push(flags(SealReason::Late, true, ClockState::Synced, false));
         varint::put_bytes(&mut payload, &block);
     }
     let data = frame::seal(&payload);

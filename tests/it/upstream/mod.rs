@@ -82,6 +82,7 @@ fn bucket(sensor: &str, part: u32, values: &[f64]) -> SealedBucket {
         part,
         sealed: SealReason::Window,
         late: false,
+        clock: tipbucket::model::ClockState::Synced,
         rollup: None,
         samples: values.iter().enumerate().map(sample).collect(),
     }
