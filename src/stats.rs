@@ -29,6 +29,7 @@ impl Default for Stats {
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        upstream.drained_in_s.set(-1);
         Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
     }
 }
@@ -76,6 +77,12 @@ pub struct SourceStats {
     pub readings: Counter,
     /// Messages, or parts of one, that could not be taken; each is a dead letter.
     pub refused: Counter,
+    /// Values left out by a declared deadband or minimum interval.
+    pub left_out: Counter,
+    /// Counters that fell: they were reset, or ran over.
+    pub rollovers: Counter,
+    /// Which decoders were picked where that was left open, and for how many topics.
+    picked: Mutex<BTreeMap<&'static str, u64>>,
     /// Times the source was started again after an error or a panic.
     pub restarts: Counter,
     /// Whether its line or connection is up, and why not.
@@ -92,10 +99,25 @@ impl SourceStats {
             messages: Counter::default(),
             readings: Counter::default(),
             refused: Counter::default(),
+            left_out: Counter::default(),
+            rollovers: Counter::default(),
+            picked: Mutex::default(),
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
             refusals: Condition::new(format!("source {name}")),
         }
+    }
+}
+
+impl SourceStats {
+    /// A decoder was picked for one more topic.
+    pub fn picked(&self, decoder: &'static str) {
+        *lock(&self.picked).entry(decoder).or_default() += 1;
+    }
+
+    /// Which decoders were picked, and for how many topics.
+    pub fn picks(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.picked).clone()
     }
 }
 
@@ -173,6 +195,8 @@ pub struct UpstreamStats {
     pub conflicts: Counter,
     /// Buckets the database refused for good; each is a dead letter.
     pub refused: Counter,
+    /// Seconds until the backlog is drained if it goes on like now; -1 if there is none, or nobody can tell.
+    pub drained_in_s: Gauge,
     /// When the last bucket was delivered, in milliseconds since the epoch; 0 before the first.
     pub last_delivery_ms: Gauge,
     /// Whether the upstream can be reached, and why not.

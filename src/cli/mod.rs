@@ -13,6 +13,7 @@ mod query_tests;
 mod run;
 mod status;
 mod times;
+mod upstream;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -45,6 +46,7 @@ enum Command {
     Status(status::Status),
     Query(query::Query),
     Export(export::Export),
+    Upstream(upstream::Upstream),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -93,6 +95,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(status) => status.execute(&mut out),
         Command::Query(query) => query.execute(&mut out, Clock::system().now()),
         Command::Export(export) => export.execute(&mut out, Clock::system().now()),
+        Command::Upstream(upstream) => upstream.execute(&mut out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -122,6 +122,10 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} buckets delivered · {} waiting · last delivery {last}",
         upstream.buckets, store.backlog_buckets
     )?;
+    if let Some(left) = upstream.drained_in_s {
+        let left = humantime::format_duration(Duration::from_secs(left.unsigned_abs()));
+        writeln!(out, "          the backlog will be drained in about {left}")?;
+    }
     let losses = [
         ("samples thinned for want of room", store.thinned),
         ("buckets evicted for want of room", store.evicted),
@@ -140,6 +144,14 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
             "          {} messages · {} readings · {} refused · {} restarts",
             source.messages, source.readings, source.refused, source.restarts
         )?;
+        let rarer = [("values left out as declared", source.left_out), ("counters fell", source.rollovers)];
+        for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
+            writeln!(out, "          {count} {what}")?;
+        }
+        if !source.picked.is_empty() {
+            let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
+            writeln!(out, "          topics read as {}", picked.join(", "))?;
+        }
     }
     Ok(())
 }

@@ -136,10 +136,11 @@ impl Engine {
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
         }
-        self.state.kept.make_room(&tx, budget, now)?;
         if let Some(release) = &release {
             self.state.settle_release(&tx, release)?;
         }
+        let believed = self.state.believed(now);
+        self.state.kept.make_room(&tx, budget, believed)?;
         if self.state.setup.when_full != WhenFull::Refuse {
             (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
@@ -150,13 +151,9 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets());
         }
+        self.state.note_held(&tx)?;
         if !batch.only_settle {
             self.state.kept.write(&tx, now, false)?;
-        }
-        self.state.held.insert_fresh(&tx, self.state.calendar.number)?;
-        if self.state.calendar_is_new {
-            self.state.calendar.save(&tx)?;
-            self.state.calendar_is_new = false;
         }
         if let Some(loss) = report.refused {
             ledger::record(&tx, now, loss, "too many sensors")?;

@@ -44,7 +44,7 @@ mod view;
 mod wal;
 mod writer;
 
-pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
+pub use backlog::{Backlog, Lost, PackedBucket, Parcel, SegmentId, Settled};
 pub use config::{Config, WhenFull};
 pub use contents::{Contents, contents};
 pub use delivery::{Delivery, Origin, OriginKind, Receipt};

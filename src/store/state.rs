@@ -164,7 +164,7 @@ impl State {
         let mut record = Record { traces, groups: step.groups, ..Record::default() };
         let (mut packer, mut held) = (Packer::default(), Packer::default());
         let mut segments = Vec::new();
-        let lazy = self.lazy.wants(self.backlog);
+        let lazy = self.lazy.wants();
         let first_seq = step.closed.iter().map(Closed::first_seq).min().unwrap_or(seq);
         for closed in step.closed {
             if !lazy || closed.key().is_held() {

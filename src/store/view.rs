@@ -280,7 +280,7 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         max_bytes: 0,
         when_full: WhenFull::Refuse,
         max_sensors: usize::MAX,
-        clock: crate::clock::Config::default(),
+        clock: Default::default(),
         policies: Policies { default, by_sensor: HashMap::new() },
         write_behind: Duration::ZERO,
         keep: (Duration::ZERO, Duration::ZERO),

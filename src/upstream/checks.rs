@@ -22,6 +22,8 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(3600);
 const UPLOAD_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 86_400);
 /// Smallest daily budget: a handful of connections and something to send by them.
 const MIN_DAY: ByteSize = ByteSize::mib(1);
+/// How often a gateway may report.
+const SHORTEST_REPORTS: Duration = Duration::from_secs(10);
 /// Largest share of the backlog: beyond it new buckets would hardly go at all.
 const MAX_SHARE: u32 = 1000;
 
@@ -130,6 +132,9 @@ impl Config {
         }
         if self.max_bytes_per_day.is_some_and(|bytes| bytes < MIN_DAY) {
             say("max_bytes_per_day", "must be at least 1MiB: connecting alone takes tens of KiB");
+        }
+        if !self.reports.is_zero() && self.reports < SHORTEST_REPORTS {
+            say("reports", "must be at least 10s, or 0s for none: a fleet's reports are writes too");
         }
         if !(1..=MAX_SHARE).contains(&self.backlog_share) {
             say("backlog_share", "must be from 1 to 1000");

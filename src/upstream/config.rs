@@ -77,6 +77,10 @@ pub struct Config {
     pub max_bytes_per_day: Option<ByteSize>,
     /// While both wait: so many commands of the backlog for each one of new buckets.
     pub backlog_share: u32,
+    /// How often this gateway's document in `_gateways` is updated, its gaps are stored in `_gaps` and `_control` is
+    /// read; `0s`: never.
+    #[serde(with = "humantime_serde")]
+    pub reports: Duration,
     /// Archive: the folder for finished files; it must exist.
     pub folder: PathBuf,
     /// Archive: the form of the files.
@@ -160,6 +164,7 @@ impl Default for Config {
             max_connects_per_second: 20,
             max_bytes_per_day: None,
             backlog_share: 4,
+            reports: Duration::from_secs(600),
             folder: "/var/lib/tipbucket/archive".into(),
             format: Format::Bson,
             max_file_bytes: ByteSize::mib(16),
@@ -170,6 +175,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The same with another file for the connection string.
+    pub fn with_uri_file(self, uri_file: Option<PathBuf>) -> Self {
+        Self { uri_file, ..self }
+    }
+
     /// The connection string, read anew from where it is kept: a password may have been changed.
     pub(crate) fn address(&self) -> anyhow::Result<Uri> {
         let credential = std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| PathBuf::from(folder).join(CREDENTIAL));

@@ -72,16 +72,23 @@ impl Collector for Facts {
                 "When the last bucket was delivered",
                 upstream.last_delivery_ms.get(),
             ),
+            (
+                "upstream_drained_in_seconds",
+                "Until the backlog is drained; -1 if there is none",
+                upstream.drained_in_s.get(),
+            ),
             ("uptime_seconds", "Since the daemon was started", self.uptime()),
         ];
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         let sources = self.0.stats.sources();
-        let per_source: [(&str, &str, Count); 4] = [
+        let per_source: [(&str, &str, Count); 6] = [
             ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
             ("source_readings", "Readings handed to the store", |s| s.readings.get()),
             ("source_refused", "What could not be taken", |s| s.refused.get()),
+            ("source_left_out", "Values left out by a deadband or minimum interval", |s| s.left_out.get()),
+            ("source_rollovers", "Counters that fell", |s| s.rollovers.get()),
             ("source_restarts", "New starts after an error", |s| s.restarts.get()),
         ];
         for (name, help, value) in per_source {

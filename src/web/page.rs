@@ -104,6 +104,9 @@ fn upstream(status: &Status) -> Markup {
             (row("attempts that failed", upstream.failures))
             @if upstream.conflicts > 0 { (row("sent under a second _id", upstream.conflicts)) }
             @if upstream.refused > 0 { tr { td { "refused for good" } td.down { (upstream.refused) } } }
+            @if let Some(left) = upstream.drained_in_s {
+                tr { td { "backlog drained in about" } td { (left) " s" } }
+            }
             tr { td { "last delivery" } td { (upstream.last_delivery.as_deref().unwrap_or("none yet")) } }
         }
     }

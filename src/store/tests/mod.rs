@@ -3,6 +3,7 @@
 mod clock;
 mod damage;
 mod kept;
+mod lanes;
 mod lazy;
 mod pack;
 mod time;

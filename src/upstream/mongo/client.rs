@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::{ClientOptions, Compressor, ReadPreference, SelectionCriteria, ServerMonitoringMode};
 use mongodb::{Client, Collection};
@@ -102,6 +102,27 @@ impl Link {
             Err(_) => return Err(self.late("a greeting", deadline)),
         }
         Ok(())
+    }
+
+    /// Runs one command on the primary.
+    pub(super) async fn run(&mut self, database: &str, command: Document) -> Result<Document, Problem> {
+        let deadline = self.tuning.insert + self.tuning.selection;
+        let open = self.open().await?;
+        let (uri, database) = (open.uri.clone(), open.client.database(database));
+        match timeout(deadline, async move { database.run_command(command).await }).await {
+            Ok(result) => result.map_err(|error| self.problem(&error, &uri)),
+            Err(_) => Err(self.late("a command", deadline)),
+        }
+    }
+
+    /// The options of the connection, and its address without secrets.
+    pub(super) async fn options(&mut self) -> Result<ClientOptions, Problem> {
+        let uri = self.config.address().map_err(|error| Problem {
+            signal: Signal::Setup,
+            text: format!("{error:#}"),
+            wait: None,
+        })?;
+        self.resolve(&uri).await
     }
 
     /// Closes the connection, if there is one.

@@ -4,6 +4,7 @@
 //! whole operation. `_id` is the guarantee, for weeks offline and after a lost reply; the driver's retry is a courtesy.
 //! `classify` says what an answer means, `deliver` acts on it, `client` and `wire` talk to the driver.
 
+pub(super) mod admin;
 mod advice;
 mod breaker;
 mod classify;
@@ -11,6 +12,7 @@ mod client;
 mod deliver;
 #[cfg(test)]
 mod deliver_tests;
+mod fleet;
 mod pace;
 mod problem;
 mod srv;
@@ -50,6 +52,8 @@ pub(super) struct Mongo {
     gap: Option<Duration>,
     /// What was told to the meter: connections, and until when the open one was paid for.
     paid: (u64, Option<Instant>),
+    /// Collections that reports may not use, as was told.
+    told: Vec<String>,
 }
 
 impl Mongo {
@@ -67,6 +71,7 @@ impl Mongo {
             used: None,
             gap: None,
             paid: (0, None),
+            told: Vec::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Delivery against servers, peers and folders.
 
+mod admin;
 mod answers;
 mod archive;
 mod database;

@@ -10,6 +10,8 @@ fn decoder(spec: &[&str]) -> Decoder {
         let pointer = Pointer::new(pointer).unwrap();
         match name {
             "@time" => shape.time = Some(pointer),
+            "@each" => shape.each = Some(pointer),
+            "@format" => shape.format = Format::new(pointer.as_str().trim_start_matches('/')).unwrap(),
             "@sensor" => shape.sensor = Some(pointer),
             field => shape.fields.push((FieldName::new(field).unwrap(), pointer)),
         }
@@ -19,7 +21,7 @@ fn decoder(spec: &[&str]) -> Decoder {
 
 /// Readings as `sensor@time name=value …`, one a line, then `! reasons`; or `refused: reason`.
 fn told(decoder: &mut Decoder, payload: &str) -> String {
-    match decoder.decode(payload.as_bytes(), Timestamp::EPOCH) {
+    match decoder.json(payload.as_bytes(), Timestamp::EPOCH) {
         Err(reason) => format!("refused: {reason}"),
         Ok(decoded) => {
             let mut lines: Vec<String> = decoded.readings.iter().map(line).collect();
@@ -59,7 +61,7 @@ fn without_pointers_every_number_and_boolean_is_taken() {
     check(
         &[],
         r#"{"t":1,"on":true,"s":"x","n":null,"in":{"a":0.5,"b":[1,2]}}"#,
-        "t=I64(1) on=Bool(true) in_a=F64(0.5) in_b_0=I64(1) in_b_1=I64(2)",
+        "t=I64(1) on=Bool(true) in_a=F64(0.5) in_b[0]=I64(1) in_b[1]=I64(2)",
     );
     check(&["@time=/ts", "@sensor=/id"], r#"{"ts":1772366400,"id":7,"t":1}"#, "7: @2026-03-01T12:00:00.000Z t=I64(1)");
     check(&[], r#"{"s":"x"}"#, "refused: payload holds no number and no boolean");
@@ -95,6 +97,50 @@ fn an_array_of_readings_with_times_is_a_batch() {
 }
 
 #[test]
+fn readings_that_stand_deeper_are_found_by_each() {
+    check(
+        &["@each=/*/*", "@time=/ts", "t=/values/t", "h=/values/h"],
+        r#"{"dev1":[{"ts":1772366400000,"values":{"t":21.5,"h":44}},{"ts":1772366340000,"values":{"t":21.4}}],"dev 2":[{"ts":1772366400000,"values":{"t":-1}}]}"#,
+        "dev1: @2026-03-01T12:00:00.000Z t=F64(21.5) h=I64(44)\ndev1: @2026-03-01T11:59:00.000Z t=F64(21.4)\n\
+         dev 2: @2026-03-01T12:00:00.000Z t=I64(-1)",
+    );
+    check(
+        &["@each=/data/*"],
+        r#"{"data":[{"t":1},{"x":"y"}]}"#,
+        "t=I64(1)\n! [1]: payload holds no number and no boolean",
+    );
+    check(&["@each=/data/*"], r#"{"t":1}"#, "refused: nothing at `/data/*`");
+}
+
+#[test]
+fn a_star_in_a_pointer_fills_the_name() {
+    check(
+        &["*_temp=/sensors/*/t", "v*=/v/*"],
+        r#"{"sensors":{"a":{"t":1},"b":{"t":2},"c":{}},"v":[7,8]}"#,
+        "a_temp=I64(1) b_temp=I64(2) v0=I64(7) v1=I64(8)",
+    );
+}
+
+#[test]
+fn a_declared_form_of_the_time_is_the_only_one() {
+    check(&["@time=/ts", "@format=/unix_ms"], r#"{"ts":1772366400123,"t":1}"#, "@2026-03-01T12:00:00.123Z t=I64(1)");
+    check(
+        &["@time=/ts", "@format=/unix_s"],
+        r#"{"ts":1772366400123,"t":1}"#,
+        "refused: at `/ts`: time `1772366400123` is outside the years 1970 to 9999",
+    );
+}
+
+#[test]
+fn cbor_is_read_like_json() {
+    let payload = [0xa2, 0x61, b't', 0xfb, 0x40, 0x35, 0x80, 0, 0, 0, 0, 0, 0x01, 0x18, 44];
+    let decoded = decoder(&[]).cbor(&payload, Timestamp::EPOCH).unwrap();
+    assert_eq!(line(&decoded.readings[0]), "t=F64(21.5) 1=I64(44)");
+    let decoded = decoder(&["h=/1"]).cbor(&payload, Timestamp::EPOCH).unwrap();
+    assert_eq!(line(&decoded.readings[0]), "h=I64(44)");
+}
+
+#[test]
 fn reasons_and_fields_are_bounded() {
     let many: String = (0..300).map(|i| format!("\"f{i}\":1,")).collect();
     let told = told(&mut decoder(&[]), &format!("{{{many}\"z\":1}}"));
@@ -112,11 +158,11 @@ fn other_payloads_are_refused_by_name() {
     );
     check(&[], "{\"t\":NaN}", "refused: payload is not JSON: NaN and Infinity are not JSON (byte 5)");
     assert_eq!(
-        decoder(&[]).decode(b"\x1f\x8b\x08", Timestamp::EPOCH).unwrap_err(),
+        decoder(&[]).json(b"\x1f\x8b\x08", Timestamp::EPOCH).unwrap_err(),
         "payload is gzip-compressed, not text"
     );
     assert_eq!(
-        decoder(&[]).decode(b"{\"t\":\"caf\xe9\"}", Timestamp::EPOCH).unwrap_err(),
+        decoder(&[]).json(b"{\"t\":\"caf\xe9\"}", Timestamp::EPOCH).unwrap_err(),
         "payload is not UTF-8 text (byte 9)"
     );
 }
@@ -125,7 +171,7 @@ proptest::proptest! {
     #[test]
     fn no_bytes_make_it_panic(payload: Vec<u8>, text in r#"[\[\]{},:"\\ntse0-9.]{0,40}"#) {
         let mut decoder = decoder(&["@time=/t"]);
-        let _ = decoder.decode(&payload, Timestamp::EPOCH);
-        let _ = decoder.decode(text.as_bytes(), Timestamp::EPOCH);
+        let _ = decoder.json(&payload, Timestamp::EPOCH);
+        let _ = decoder.json(text.as_bytes(), Timestamp::EPOCH);
     }
 }
