@@ -38,6 +38,7 @@ mod state;
 mod tests;
 mod thin;
 mod wal;
+mod wear;
 mod writer;
 
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
@@ -106,6 +107,7 @@ pub async fn open(
         names,
         head,
         commit_every: config.commit_every,
+        commit_every_resendable: config.commit_every_resendable.max(config.commit_every),
         clock,
         stats,
     };

@@ -17,6 +17,7 @@ use super::record::{Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
+use super::wear::Wear;
 use super::{StoreError, frame, segment};
 use crate::model::bucketer::{BucketKey, Bucketer, Group, Open};
 use crate::model::codec::Row;
@@ -64,7 +65,8 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     }
     state.lazy.recovered(thawing)?;
     state.redelivery.started();
-    Ok(Engine { db, state })
+    let (frames, _) = database::log_frames(&db)?;
+    Ok(Engine { db, state, wear: Wear::new(frames) })
 }
 
 /// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought

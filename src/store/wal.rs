@@ -125,7 +125,7 @@ mod tests {
         check(10, |log| log[frame(0) + 500] ^= 1, Some(LogDamage::Frame { sound: 0, lost: 10 }));
         let last = |log: &[u8]| {
             let commit = |n: &usize| log[frame(*n) + 8..frame(*n) + 16] == log[16..24];
-            (0..log.len() / frame(1)).filter(|n| frame(*n + 1) <= log.len()).filter(commit).next_back().unwrap()
+            (0..log.len() / frame(1)).filter(|n| frame(*n + 1) <= log.len()).rfind(commit).unwrap()
         };
         check(
             10,

@@ -42,6 +42,7 @@ impl SourceConfig for Config {
         });
         Claims {
             client: client.map(|(address, id)| (format!("{}:{}", address.host, address.port), id)),
+            resends: self.topics.iter().all(|topic| topic.qos > 0),
             sensors: fixed.map(|topic| topic.sensor.clone()).collect(),
             ..Claims::default()
         }

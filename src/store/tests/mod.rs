@@ -1,5 +1,6 @@
 //! The store against real files: through its two ends, with restarts between.
 
+mod commits;
 mod damage;
 mod lazy;
 
