@@ -83,6 +83,7 @@ demo: ## a simulated greenhouse on real terminals, for a look around (MONGODB_UR
 release: ## a release binary for this machine
 	scripts/setup-test.sh build
 	cargo build --locked --release --bin tipbucket
+	scripts/check-sync.sh target/release/tipbucket
 
 bench: ## measure speed and memory (some ten minutes; docs/BENCHMARKS.md)
 	scripts/setup-test.sh test

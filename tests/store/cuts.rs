@@ -77,7 +77,7 @@ fn drill(recording: &Recording, cuts: usize, seed: u64) -> Vec<String> {
                     applied = applied.max(moment);
                     let style = Style::ALL[cut % Style::ALL.len()];
                     let image = medium.cut(style, &mut random);
-                    if let Err(why) = check(recording, moment, image, folder.path()) {
+                    if let Err(why) = check(recording, moment, &image, folder.path()) {
                         let words = format!("cut {cut} at event {moment} ({style:?}, seed {seed}): {why}");
                         failures.lock().unwrap().push(words);
                     }
@@ -91,7 +91,7 @@ fn drill(recording: &Recording, cuts: usize, seed: u64) -> Vec<String> {
 }
 
 /// Opens what is left of the medium, and compares it with what was certain at that moment.
-fn check(recording: &Recording, moment: usize, image: Image, folder: &Path) -> Result<(), String> {
+fn check(recording: &Recording, moment: usize, image: &Image, folder: &Path) -> Result<(), String> {
     // Files are made anew: writing them shorter first would make the file system flush them.
     for path in [folder.join("quarantine"), folder.join("t.db-shm"), database(folder), log(folder)] {
         let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
