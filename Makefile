@@ -8,11 +8,14 @@ ARM_TARGETS := aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf
 # The largest release binary that is acceptable, in bytes: a Pi fetches it over a mobile link.
 MAX_BINARY := 12582912
 
+# How long each fuzz target runs.
+FUZZ_SECONDS ?= 30
+
 PREFIX ?= /usr
 DESTDIR ?=
 BINARY ?= target/release/tipbucket
 
-.PHONY: help test cut-drill flip-drill kill-drill ext4-drill store-file lint cross test-arm test-systemd demo release bench install fmt clean
+.PHONY: help test cut-drill flip-drill kill-drill ext4-drill store-file lint cross test-arm test-systemd demo release bench fuzz install fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -88,6 +91,10 @@ release: ## a release binary for this machine
 bench: ## measure speed and memory (some ten minutes; docs/BENCHMARKS.md)
 	scripts/setup-test.sh test
 	cargo bench --locked --bench '*'
+
+fuzz: ## random inputs through every decoder, FUZZ_SECONDS for each (needs a nightly toolchain)
+	scripts/setup-test.sh fuzz
+	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 install: ## put BINARY, the unit and a first site file in place (DESTDIR and PREFIX as usual)
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/tipbucket

@@ -25,9 +25,11 @@ impl Default for Stats {
             condition: Condition::new("store"),
             sensor_condition: Condition::new("store"),
             room_condition: Condition::new("store"),
+            clock_condition: Condition::new("clock"),
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        upstream.drained_in_s.set(-1);
         Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
     }
 }
@@ -75,6 +77,12 @@ pub struct SourceStats {
     pub readings: Counter,
     /// Messages, or parts of one, that could not be taken; each is a dead letter.
     pub refused: Counter,
+    /// Values left out by a declared deadband or minimum interval.
+    pub left_out: Counter,
+    /// Counters that fell: they were reset, or ran over.
+    pub rollovers: Counter,
+    /// Which decoders were picked where that was left open, and for how many topics.
+    picked: Mutex<BTreeMap<&'static str, u64>>,
     /// Times the source was started again after an error or a panic.
     pub restarts: Counter,
     /// Whether its line or connection is up, and why not.
@@ -91,10 +99,25 @@ impl SourceStats {
             messages: Counter::default(),
             readings: Counter::default(),
             refused: Counter::default(),
+            left_out: Counter::default(),
+            rollovers: Counter::default(),
+            picked: Mutex::default(),
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
             refusals: Condition::new(format!("source {name}")),
         }
+    }
+}
+
+impl SourceStats {
+    /// A decoder was picked for one more topic.
+    pub fn picked(&self, decoder: &'static str) {
+        *lock(&self.picked).entry(decoder).or_default() += 1;
+    }
+
+    /// Which decoders were picked, and for how many topics.
+    pub fn picks(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.picked).clone()
     }
 }
 
@@ -147,6 +170,16 @@ pub struct StoreStats {
     pub sensor_condition: Condition,
     /// Whether there is room for undelivered buckets.
     pub room_condition: Condition,
+    /// Samples that wait for a trusted clock.
+    pub held: Gauge,
+    /// Samples whose times were put right when the clock was trusted.
+    pub restamped: Counter,
+    /// Samples that went into buckets which say that the clock was not trusted.
+    pub unsynced: Counter,
+    /// How far the time told is from the steady line, in milliseconds.
+    pub clock_offset_ms: Gauge,
+    /// Whether the clock is trusted, and why not.
+    pub clock_condition: Condition,
 }
 
 /// The upstream.
@@ -164,6 +197,8 @@ pub struct UpstreamStats {
     pub conflicts: Counter,
     /// Buckets the database refused for good; each is a dead letter.
     pub refused: Counter,
+    /// Seconds until the backlog is drained if it goes on like now; -1 if there is none, or nobody can tell.
+    pub drained_in_s: Gauge,
     /// When the last bucket was delivered, in milliseconds since the epoch; 0 before the first.
     pub last_delivery_ms: Gauge,
     /// Whether the upstream can be reached, and why not.
@@ -208,6 +243,7 @@ impl Condition {
     /// It works. Logs the first time and every recovery.
     pub fn up(&self, now: Timestamp, detail: impl fmt::Display) {
         let mut state = lock(&self.state);
+        let now = now.plain();
         let was = state.up.replace(true);
         if was != Some(true) {
             let detail = detail.to_string();
@@ -232,6 +268,7 @@ impl Condition {
 
     fn fail(&self, now: Timestamp, detail: impl fmt::Display, tell: impl Fn(&str, &str)) {
         let mut state = lock(&self.state);
+        let now = now.plain();
         let detail = detail.to_string();
         if state.up != Some(false) {
             state.since = now;

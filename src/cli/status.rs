@@ -102,6 +102,12 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     let (store, upstream) = (&report.store, &report.upstream);
     let up = humantime::format_duration(Duration::from_secs(report.uptime_s));
     writeln!(out, "site      {} · tipbucket {} · up {up}", report.site, report.version)?;
+    let clock = &report.clock;
+    writeln!(out, "clock     {}", words(&clock.condition))?;
+    if clock.held > 0 || clock.restamped > 0 || clock.unsynced > 0 {
+        let (held, restamped, unsynced) = (clock.held, clock.restamped, clock.unsynced);
+        writeln!(out, "          {held} samples held · {restamped} put right · {unsynced} marked as unsynced")?;
+    }
     writeln!(out, "store     {}", words(&store.condition))?;
     writeln!(
         out,
@@ -122,6 +128,10 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} buckets delivered · {} waiting · last delivery {last}",
         upstream.buckets, store.backlog_buckets
     )?;
+    if let Some(left) = upstream.drained_in_s {
+        let left = humantime::format_duration(Duration::from_secs(left.unsigned_abs()));
+        writeln!(out, "          the backlog will be drained in about {left}")?;
+    }
     let losses = [
         ("samples thinned for want of room", store.thinned),
         ("buckets evicted for want of room", store.evicted),
@@ -140,6 +150,14 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
             "          {} messages · {} readings · {} refused · {} restarts",
             source.messages, source.readings, source.refused, source.restarts
         )?;
+        let rarer = [("values left out as declared", source.left_out), ("counters fell", source.rollovers)];
+        for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
+            writeln!(out, "          {count} {what}")?;
+        }
+        if !source.picked.is_empty() {
+            let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
+            writeln!(out, "          topics read as {}", picked.join(", "))?;
+        }
     }
     Ok(())
 }
@@ -150,6 +168,9 @@ fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<
         "store     {} sensors · {} buckets to deliver with {} samples · {} dead letters",
         contents.sensors, contents.buckets, contents.samples, contents.dead_letters
     )?;
+    if contents.held > 0 {
+        writeln!(out, "          {} samples wait for a trusted clock", contents.held)?;
+    }
     if let (Some(first), Some(last)) = (contents.first, contents.last) {
         writeln!(out, "          from {first} to {last}")?;
     }
@@ -163,6 +184,7 @@ fn offline_json(contents: &Contents) -> serde_json::Value {
         "backlog_buckets": contents.buckets,
         "backlog_samples": contents.samples,
         "dead_letters": contents.dead_letters,
+        "held_samples": contents.held,
         "first": contents.first.map(|t| t.to_string()),
         "last": contents.last.map(|t| t.to_string()),
     })

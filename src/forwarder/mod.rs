@@ -1,37 +1,43 @@
-//! The forwarder: sealed buckets out of the store, oldest first, into the upstream, until each is delivered or refused.
+//! The forwarder: sealed buckets out of the store, in two lanes, into the upstream, until each is delivered or refused.
 //!
-//! It holds a window of at most one command's documents, whatever the backlog. A segment is settled (deleted) when each
+//! It holds at most two commands' documents (new buckets, and the backlog), whatever the backlog. A segment is settled (deleted) when each
 //! of its buckets is proven stored or put aside as a dead letter; nothing else is remembered, and nothing on disk says
 //! what was sent: after a restart everything unsettled is sent again, which is harmless. It never fails because the
 //! database does: it reports a condition, waits with jitter and tries again.
 
+mod calendar;
+mod lanes;
+mod next;
+mod reports;
 #[cfg(test)]
 mod tests;
+mod way;
 mod window;
 
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::model::Timestamp;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
 use crate::store::{Backlog, Settled, StoreError};
-use crate::upstream::{Context, Document, Report, Trouble, TroubleKind, Tuning, Upstream};
-use window::Window;
+use crate::upstream::{Context, Report, Trouble, TroubleKind, Tuning, Upstream};
+use calendar::Calendar;
+use lanes::{Drain, Lane, Lanes};
+use reports::Reports;
+use way::Way;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
 const LAST_DELIVERY: Duration = Duration::from_secs(4);
 /// How long closing the upstream may take then: finishing an archive file, or leaving a connection that hangs.
 const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(1));
-/// How long a window that is not full waits for the next segment.
-const GATHER: Duration = Duration::from_millis(20);
 /// So many probes of a stopped line come early.
 const EARLY_PROBES: u32 = 3;
-/// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
-const MAX_OPEN_SEGMENTS: usize = 10_000;
+/// Pauses begin small again when everything went well for this long.
+const HEALTHY: Duration = Duration::from_secs(300);
 /// Pauses after the store could not do what it was asked.
 const STORE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -49,41 +55,11 @@ pub async fn run(
     Forwarder::new(backlog, upstream, context, &tuning, place, clock, stats, shutdown).run().await
 }
 
-/// A way out, as the forwarder sees it.
-trait Way: Send {
-    fn limits(&self) -> (usize, usize);
-    fn deliver(&mut self, documents: &mut [Document], store: &str) -> impl Future<Output = Report> + Send;
-    fn due(&self) -> Option<Instant>;
-    fn attend(&mut self) -> impl Future<Output = Report> + Send;
-    fn close(&mut self) -> impl Future<Output = Report> + Send;
-}
-
-impl Way for Upstream {
-    fn limits(&self) -> (usize, usize) {
-        self.limits()
-    }
-
-    async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
-        self.deliver(documents, store).await
-    }
-
-    fn due(&self) -> Option<Instant> {
-        self.due()
-    }
-
-    async fn attend(&mut self) -> Report {
-        self.attend().await
-    }
-
-    async fn close(&mut self) -> Report {
-        self.close().await
-    }
-}
-
 struct Forwarder<B, W> {
     backlog: B,
     way: W,
-    window: Window,
+    lanes: Lanes,
+    drain: Option<Drain>,
     place: String,
     clock: Clock,
     stats: Stats,
@@ -91,6 +67,11 @@ struct Forwarder<B, W> {
     retry: Backoff,
     overload: Backoff,
     probe: (Duration, Duration),
+    calendar: Calendar,
+    reports: Reports,
+    /// Whether the upstream was reached since the start.
+    greeted: bool,
+    healthy_since: Option<Instant>,
     /// Troubles in a row that a person must put right.
     stops: u32,
     pause: Option<Duration>,
@@ -99,7 +80,9 @@ struct Forwarder<B, W> {
 
 /// What there is to do next.
 enum Next {
-    Deliver,
+    Greet,
+    Report,
+    Deliver(Lane),
     Attend,
     Pause,
     Stop,
@@ -117,10 +100,17 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         stats: Stats,
         shutdown: CancellationToken,
     ) -> Self {
+        let manners = way.manners();
+        let pause = Some(manners.first_connection()).filter(|pause| !pause.is_zero());
         Self {
             backlog,
+            reports: Reports::new(way.reports_every()),
             way,
-            window: Window::new(context),
+            lanes: Lanes::new(context, manners.backlog_share),
+            drain: None,
+            calendar: Calendar::new(manners),
+            greeted: false,
+            healthy_since: None,
             place,
             clock,
             stats,
@@ -129,7 +119,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             overload: Backoff::new(tuning.overload.0, tuning.overload.1),
             probe: tuning.probe,
             stops: 0,
-            pause: None,
+            pause,
             ended: false,
         }
     }
@@ -137,16 +127,19 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
     async fn run(mut self) -> anyhow::Result<()> {
         let mut last_close = LAST_CLOSE.0;
         loop {
+            self.rest().await;
             match self.next().await {
-                Next::Deliver => {
-                    if !self.deliver().await {
+                Next::Greet => self.greet().await,
+                Next::Report => self.report().await,
+                Next::Deliver(lane) => {
+                    if !self.deliver(lane).await {
                         last_close = LAST_CLOSE.1;
                         break;
                     }
                 }
                 Next::Attend => {
                     let report = self.way.attend().await;
-                    self.apply(report, 0, false);
+                    self.apply(report, (Lane::New, 0), false);
                 }
                 Next::Pause => {}
                 Next::Stop => break,
@@ -154,70 +147,45 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             if !self.settle().await? {
                 break;
             }
-            if let Some(pause) = self.pause.take() {
-                tokio::select! {
-                    () = sleep(pause) => {}
-                    () = self.shutdown.cancelled() => {}
-                }
-            }
         }
         match timeout(last_close, self.way.close()).await {
-            Ok(report) => self.apply(report, 0, false),
+            Ok(report) => self.apply(report, (Lane::New, 0), false),
             Err(_) => tracing::warn!("the upstream did not close in time; what it held is sent again after the start"),
         }
         self.settle().await?;
         Ok(())
     }
 
-    /// Fills the window; waits while there is nothing to do.
-    async fn next(&mut self) -> Next {
-        loop {
-            if self.shutdown.is_cancelled() {
-                return Next::Stop;
-            }
-            let now = self.clock.now();
-            self.window.fill(self.way.limits(), now, self.stats.upstream());
-            if self.window.is_settleable() {
-                return Next::Pause;
-            }
-            if self.window.open_segments() >= MAX_OPEN_SEGMENTS {
-                return if self.window.is_empty() { Next::Attend } else { Next::Deliver };
-            }
-            let drawn = if self.ended {
-                return if self.window.is_empty() { Next::Stop } else { Next::Deliver };
-            } else if self.window.has_packed() {
-                return Next::Deliver;
-            } else if !self.window.is_empty() {
-                match timeout(GATHER, self.backlog.next()).await {
-                    Ok(drawn) => drawn,
-                    Err(_) => return Next::Deliver,
-                }
-            } else {
-                let due = self.way.due();
-                tokio::select! {
-                    biased;
-                    () = self.shutdown.cancelled() => return Next::Stop,
-                    () = until(due) => return Next::Attend,
-                    drawn = self.backlog.next() => drawn,
-                }
-            };
-            match drawn {
-                Ok(Some(parcel)) => self.window.add(parcel),
-                Ok(None) | Err(StoreError::Closed(_)) => self.ended = true,
-                Err(error) => {
-                    tracing::error!("cannot draw the next buckets from the store: {error}");
-                    self.pause = Some(self.retry.next_pause(fastrand::f64()));
-                    return if self.window.is_empty() { Next::Pause } else { Next::Deliver };
-                }
+    /// The pause that the last step asked for.
+    async fn rest(&mut self) {
+        if let Some(pause) = self.pause.take() {
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.shutdown.cancelled() => {}
             }
         }
     }
 
-    /// One delivery; `false` if the daemon stops and it did not end in time.
-    async fn deliver(&mut self) -> bool {
-        let count = self.window.batch(self.way.limits());
+    /// The first contact, so that `status` tells early whether the upstream can be reached.
+    async fn greet(&mut self) {
         let shutdown = self.shutdown.clone();
-        let (documents, store) = self.window.first(count);
+        let report = tokio::select! {
+            biased;
+            report = self.way.greet() => report,
+            () = shutdown.cancelled() => return,
+        };
+        self.greeted = report.trouble.is_none();
+        let reached = report.reached;
+        self.apply(report, (Lane::New, 0), reached);
+    }
+
+    /// One delivery; `false` if the daemon stops and it did not end in time.
+    async fn deliver(&mut self, lane: Lane) -> bool {
+        let window = self.lanes.of(lane);
+        let count = window.batch(self.way.limits());
+        let shutdown = self.shutdown.clone();
+        let (documents, store) = window.first(count, self.clock.now());
+        let bytes = documents.iter().map(crate::upstream::Document::bytes).sum();
         let started = Instant::now();
         let report = tokio::select! {
             biased;
@@ -227,19 +195,27 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 return false;
             }
         };
-        tracing::debug!(documents = count, elapsed_ms = started.elapsed().as_millis() as u64, "delivery answered");
-        self.apply(report, count, true);
+        tracing::debug!(
+            ?lane,
+            documents = count,
+            elapsed_ms = started.elapsed().as_millis() as u64,
+            "delivery answered"
+        );
+        let went_well = report.trouble.is_none();
+        self.apply(report, (lane, count), true);
+        if went_well {
+            self.pause = self.reports.slow_down(bytes, started.elapsed());
+        }
         true
     }
 
-    /// Takes in a report about the first `count` documents. No I/O.
-    fn apply(&mut self, report: Report, count: usize, tried: bool) {
+    /// Takes in a report about the first documents of a lane. No I/O.
+    fn apply(&mut self, report: Report, sent: (Lane, usize), tried: bool) {
         let now = self.clock.now();
         let stats = self.stats.upstream();
         stats.conflicts.inc_by(report.conflicts);
-        self.window.apply(&report, count, now, stats);
+        self.lanes.apply(&report, sent, now, stats);
         if report.dropped {
-            self.window.clear();
             self.backlog.rewind();
             self.ended = false;
         }
@@ -249,18 +225,35 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 self.troubled(trouble);
             }
             None if tried || report.flushed => {
-                self.backlog.upstream_takes(true);
+                self.backlog.upstream_takes(!self.calendar.is_uploading());
                 stats.condition.up(now, &self.place);
-                self.retry.reset();
-                self.overload.reset();
+                self.recovered(now);
+                if self.healthy_since.get_or_insert_with(Instant::now).elapsed() >= HEALTHY {
+                    self.retry.reset();
+                    self.overload.reset();
+                }
                 self.stops = 0;
             }
             None => {}
         }
     }
 
+    /// After trouble, and after the start: what waited meanwhile goes behind what comes now.
+    fn recovered(&mut self, now: Timestamp) {
+        let waiting = self.stats.store().backlog_buckets.get();
+        if self.healthy_since.is_none() && self.lanes.is_split_allowed() {
+            self.backlog.split();
+            self.lanes.split();
+            self.drain = Some(Drain::begin(now, waiting));
+        }
+        self.drain = self.drain.filter(|_| self.lanes.has_old());
+        let left = self.drain.and_then(|drain| drain.left(now, waiting));
+        self.stats.upstream().drained_in_s.set(left.unwrap_or(-1));
+    }
+
     fn troubled(&mut self, trouble: Trouble) {
         let stats = self.stats.upstream();
+        stats.drained_in_s.set(-1);
         stats.failures.inc();
         let random = fastrand::f64();
         let pause = match trouble.kind {
@@ -270,7 +263,10 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             TroubleKind::Stopped => self.probe.0 + self.probe.1.saturating_sub(self.probe.0).mul_f64(random),
         };
         let pause = pause.max(trouble.wait.unwrap_or_default().min(self.probe.1));
+        let pause = if trouble.reconnects { pause.max(self.calendar.next_connection(fastrand::f64())) } else { pause };
+        self.healthy_since = None;
         let now = self.clock.now();
+        self.reports.last_error = Some((now, trouble.text.clone()));
         if trouble.kind == TroubleKind::Stopped {
             self.stops = self.stops.saturating_add(1);
             let text = format_args!("delivery is stopped until this is put right: {}", trouble.text);
@@ -283,7 +279,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
 
     /// Tells the store what is done; tries until it is on disk. `false` when the store has ended or the daemon stops.
     async fn settle(&mut self) -> anyhow::Result<bool> {
-        let settled = self.window.take_settled();
+        let settled = self.lanes.take_settled();
         if settled.segments.is_empty() && settled.dead_letters.is_empty() {
             return Ok(true);
         }
@@ -303,13 +299,5 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 () = self.shutdown.cancelled() => {}
             }
         }
-    }
-}
-
-/// Waits until `due`; for ever if nothing is.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{DeadLetter, LetterKind, SealedBucket, Timestamp};
+use crate::model::{self, DeadLetter, LetterKind, SealedBucket, Timestamp};
 use crate::stats::UpstreamStats;
 use crate::store::{PackedBucket, Parcel, SegmentId, Settled, StoreError};
 use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
@@ -69,7 +69,7 @@ impl Window {
                 segment.drawn += 1;
                 let place = format!("segment {}, bucket {}", segment.id.0, segment.drawn);
                 let id = segment.id;
-                match self.document(packed.unpack()) {
+                match self.document(packed.unpack(), now) {
                     Ok(document) if document.bytes() > MAX_DOCUMENT_BYTES => {
                         let text = format!(
                             "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes",
@@ -92,8 +92,8 @@ impl Window {
         }
     }
 
-    fn document(&self, unpacked: Result<SealedBucket, StoreError>) -> Result<Document, StoreError> {
-        unpacked.map(|bucket| Document::of(&bucket, &self.context))
+    fn document(&self, unpacked: Result<SealedBucket, StoreError>, now: Timestamp) -> Result<Document, StoreError> {
+        unpacked.map(|bucket| Document::sent_at(&bucket, &self.context, now))
     }
 
     /// How many documents from the front make the next command: within the limits, but at least one.
@@ -106,9 +106,18 @@ impl Window {
         within.count().max(1).min(self.documents.len())
     }
 
-    /// The first documents, and the store's id.
-    pub(super) fn first(&mut self, count: usize) -> (&mut [Document], &str) {
-        (&mut self.documents[..count], &self.context.store)
+    /// The first documents, about to be sent, and the store's id.
+    pub(super) fn first(&mut self, count: usize, now: Timestamp) -> (&mut [Document], &str) {
+        let documents = &mut self.documents[..count];
+        for document in documents.iter_mut() {
+            document.first_sent.get_or_insert(now);
+        }
+        (documents, &self.context.store)
+    }
+
+    /// The window that ended last of those whose buckets wait.
+    pub(super) fn latest_window(&self) -> Option<model::Window> {
+        self.documents.iter().map(|document| document.window).max_by_key(|window| window.end())
     }
 
     /// Takes in what became of the first `count` documents. What is not sent stays, in its order.
@@ -175,6 +184,16 @@ impl Window {
         self.documents.is_empty()
     }
 
+    /// Where the window of the oldest document begins that waits.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        self.documents.iter().map(|document| document.window.start()).min()
+    }
+
+    /// Documents that wait.
+    pub(super) const fn len(&self) -> usize {
+        self.documents.len()
+    }
+
     pub(super) fn has_packed(&self) -> bool {
         self.segments.iter().any(|segment| !segment.packed.is_empty())
     }
@@ -184,7 +203,11 @@ impl Window {
     }
 
     fn refuse(&mut self, from: SegmentId, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
-        self.letter(from, letter_of(document.id, text.to_owned(), document.bson.into_bytes(), now), stats);
+        let reason = match document.first_sent {
+            Some(first) => format!("{text}; first sent {first}, last {now}"),
+            None => text.to_owned(),
+        };
+        self.letter(from, letter_of(document.id, reason, document.bson.into_bytes(), now), stats);
     }
 
     /// Puts a bucket aside for a person to look at.
@@ -233,14 +256,15 @@ mod tests {
     use crate::model::SiteName;
     use crate::model::samples;
     use crate::stats::Stats;
-    use crate::upstream::Names;
+    use crate::upstream::{Collections, Shape};
 
     fn window() -> Window {
         Window::new(Context {
             site: SiteName::new("s").unwrap(),
             store: String::new(),
             retention: None,
-            names: Names::default(),
+            shape: Shape::default(),
+            collections: Collections::new("telemetry", "buckets", None),
             meta: std::collections::HashMap::new(),
         })
     }
@@ -267,10 +291,10 @@ mod tests {
         let mut window = window();
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
-        assert!(window.document(Err(damaged)).is_err());
+        assert!(window.document(Err(damaged), Timestamp::EPOCH).is_err());
         let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH);
         window.letter(SegmentId(1), letter, stats.upstream());
-        assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)]))).is_ok());
+        assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)])), Timestamp::EPOCH).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);
         window.add(Parcel { id: SegmentId(1), buckets: vec![] });
         let settled = window.take_settled();

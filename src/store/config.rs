@@ -24,6 +24,12 @@ pub struct Config {
     /// sent; zero: every bucket is written when it is sealed.
     #[serde(with = "humantime_serde")]
     pub write_behind: Duration,
+    /// How long whole buckets stay here after their delivery, for `tipbucket query`; zero: not at all.
+    #[serde(with = "humantime_serde")]
+    pub keep_raw: Duration,
+    /// How long their rollups stay.
+    #[serde(with = "humantime_serde")]
+    pub keep_rollups: Duration,
     /// What to do when `max_bytes` is reached.
     pub when_full: WhenFull,
 }
@@ -48,6 +54,8 @@ impl Default for Config {
             commit_every: Duration::from_secs(1),
             commit_every_resendable: Duration::from_secs(1),
             write_behind: Duration::from_secs(30),
+            keep_raw: Duration::ZERO,
+            keep_rollups: Duration::from_secs(30 * 24 * 3600),
             when_full: WhenFull::Thin,
         }
     }

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use super::database::Budget;
 use super::error::Doing;
+use super::held::Held;
 use super::lazy::Pool;
 use super::ledger::{self, Loss};
 use super::record::Record;
@@ -17,11 +18,14 @@ use super::schema::META_SALVAGE;
 use super::state::State;
 use super::wear::Wear;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
+use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
+/// By how much the clock must go back to count as set: less is the kernel's own adjustment.
+const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
@@ -30,11 +34,14 @@ pub(super) struct Setup {
     pub max_bytes: u64,
     pub when_full: WhenFull,
     pub max_sensors: usize,
+    pub clock: clock::Config,
     pub policies: Policies,
     /// How long a sealed bucket may wait in memory while the upstream takes what it is sent.
     pub write_behind: Duration,
     /// Where it waits.
     pub pool: Pool,
+    /// How long buckets, and their rollups, are kept after their delivery.
+    pub keep: (Duration, Duration),
 }
 
 /// Everything one commit takes.
@@ -64,6 +71,10 @@ pub(super) struct Report {
     pub evicted: u64,
     /// Bytes written to the card.
     pub written: u64,
+    /// Samples whose times were put right.
+    pub restamped: u64,
+    /// Samples that went into unsynced buckets.
+    pub unsynced: u64,
 }
 
 /// Sealed buckets that are not yet delivered.
@@ -99,9 +110,10 @@ impl Engine {
     /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
         let mut report = Report::default();
-        let mut overdue = Vec::new();
+        let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            release = self.state.release(&self.db, &mut report)?;
             overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
         let traces = self.state.apply(&batch.deliveries, now, &mut report);
@@ -113,7 +125,8 @@ impl Engine {
         let letters: Vec<_> = letters.collect();
         report.dead_letters = letters.len() as u64;
         let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
-        if quiet && letters.is_empty() && batch.settled.is_empty() && overdue.is_empty() {
+        let quiet = quiet && release.is_none() && overdue.is_empty();
+        if quiet && letters.is_empty() && batch.settled.is_empty() {
             return Ok(report);
         }
         let seq = self.state.seq + 1;
@@ -123,8 +136,13 @@ impl Engine {
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
-            self.state.settle(&tx, id.0, &mut record)?;
+            self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
         }
+        if let Some(release) = &release {
+            self.state.settle_release(&tx, release)?;
+        }
+        let believed = self.state.believed(now);
+        self.state.kept.make_room(&tx, budget, believed)?;
         if self.state.setup.when_full != WhenFull::Refuse {
             (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
@@ -134,6 +152,10 @@ impl Engine {
             segment::insert(&tx, self.state.next_segment, segment)?;
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets());
+        }
+        self.state.note_held(&tx)?;
+        if !batch.only_settle {
+            self.state.kept.write(&tx, now, false)?;
         }
         if let Some(loss) = report.refused {
             ledger::record(&tx, now, loss, "too many sensors")?;
@@ -147,6 +169,39 @@ impl Engine {
         self.state.lazy.publish();
         report.committed = true;
         Ok(report)
+    }
+
+    /// Tells how the clock stands, before each commit. In a new boot what the last one left open is closed first: it is on
+    /// another line of time.
+    pub(super) fn take_moment(&mut self, moment: &Moment) -> Result<(), StoreError> {
+        if self.state.calendar.is_another(moment) {
+            while self.state.bucketer.held_buckets() > 0 {
+                self.state.bucketer.close_held(MAX_SEALS);
+                self.commit(&Batch::default(), moment.now)?;
+            }
+            self.state.calendar.number = self.state.calendar.number.max(Held::last_boot(&self.db)?);
+            self.state.calendar.turn(moment);
+            self.state.calendar_is_new = true;
+        }
+        let before = self.state.moment.replace(moment.clone());
+        let last = before.as_ref().map_or(self.state.calendar.known.newest, |before| before.now);
+        let stepped = last > moment.now.plus(STEP_BACK);
+        if stepped || before.is_none() {
+            let State { bucketer, setup, names, .. } = &mut self.state;
+            bucketer.turn_back(moment.now, stepped, |sensor| recovery::policy_of(setup, names, sensor).grace);
+        }
+        self.state.calendar_is_new |= self.state.calendar.note(moment);
+        Ok(())
+    }
+
+    /// What is known of the clock from earlier runs.
+    pub(super) fn known(&self) -> Known {
+        self.state.calendar.known.clone()
+    }
+
+    /// Whether the next commit will release what was held.
+    pub(super) fn is_releasing(&self, moment: &Moment) -> bool {
+        self.state.is_releasing(moment)
     }
 
     /// Holds SQLite to the budget, or to what the disk has room for.
@@ -184,9 +239,10 @@ impl Engine {
         self.state.next_segment = self.state.next_segment.max(first);
     }
 
-    /// Counts the backlog anew, after segments came back, and puts it on record.
+    /// Counts anew what waits, after rows came back, and puts it on record.
     pub(super) fn recount(&mut self) -> Result<(), StoreError> {
         self.state.backlog = segment::count(&self.db)?;
+        self.state.held = Held::load(&self.db)?.0;
         let seq = self.state.seq + 1;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         self.state.journal_record(&tx, seq, Record::default())?;
@@ -207,6 +263,7 @@ impl Engine {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
+        stats.held.set(gauge(self.state.held_samples()));
         self.tell_backlog(stats);
         // Not worth failing for: the next commit meets the same trouble and reports it.
         if let Ok(bytes) = self.bytes() {
@@ -256,6 +313,7 @@ impl Engine {
         self.state.snapshot_seq = 0;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         self.state.write_lazy(&tx, waiting, &mut record)?;
+        self.state.kept.write(&tx, Timestamp::EPOCH, true)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")
     }

@@ -17,7 +17,7 @@ use super::engine::{Batch, Engine, Report, Setup};
 use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
-use super::{Deliveries, Head, Receipt, Settled, StoreError, database};
+use super::{Deliveries, Head, Receipt, Settled, StoreError, calendar, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -100,7 +100,9 @@ impl Writer {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(wake) => {
-                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) || self.is_due() || self.salvage.is_some() {
+                    calendar::tell(&self.clock, self.stats.store());
+                    let is_time = deadline.is_some_and(|deadline| deadline <= Instant::now());
+                    if is_time || self.is_due() || self.salvage.is_some() || self.is_releasing() {
                         return Some(gathered);
                     }
                 }
@@ -148,7 +150,7 @@ impl Writer {
     /// When to look again: at the deadline, or when a bucket is due.
     fn wake(&self, deadline: Option<Instant>) -> Instant {
         let due = self.engine.as_ref().and_then(Engine::next_due);
-        let longest = if self.salvage.is_some() { SETTLE_WAIT } else { MAX_SLEEP };
+        let longest = if self.salvage.is_some() || self.is_releasing() { SETTLE_WAIT } else { MAX_SLEEP };
         let due = Instant::now() + due.map_or(longest, |due| due.since(self.clock.now()).min(longest));
         deadline.map_or(due, |deadline| deadline.min(due))
     }
@@ -156,6 +158,12 @@ impl Writer {
     fn is_due(&self) -> bool {
         let now = self.clock.now();
         self.engine.as_ref().is_some_and(|engine| engine.next_due().is_some_and(|due| due <= now))
+    }
+
+    /// Whether there is something to release; looks at the clock, which may be trusted meanwhile.
+    fn is_releasing(&self) -> bool {
+        let moment = self.clock.look();
+        self.engine.as_ref().is_some_and(|engine| engine.is_releasing(&moment))
     }
 
     /// Commits, however often it must be tried, and tells everyone.
@@ -206,7 +214,8 @@ impl Writer {
     /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
     async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
-        let (shared, now, tried) = (Arc::clone(batch), self.clock.now(), self.tried.take());
+        let (shared, moment, tried) = (Arc::clone(batch), self.clock.look(), self.tried.take());
+        let now = moment.now;
         let started = std::time::Instant::now();
         let work = move || -> Result<Committed, (StoreError, Option<u64>)> {
             let (mut engine, salvage) = match engine {
@@ -217,6 +226,7 @@ impl Writer {
                 engine.make_durable().map_err(|error| (error, tried))?;
                 return Ok(Committed { engine, salvage, report: Report::default(), long: true });
             }
+            engine.take_moment(&moment).map_err(|error| (error, Some(engine.last_record() + 1)))?;
             let trying = engine.last_record() + 1;
             let mut report = engine.commit(&shared, now).map_err(|error| (error, Some(trying)))?;
             // If that cannot be told, the checkpoint will tell why.
@@ -357,6 +367,8 @@ impl Writer {
         stats.dead_letters.inc_by(report.dead_letters);
         stats.evicted.inc_by(report.evicted);
         stats.written.inc_by(report.written);
+        stats.restamped.inc_by(report.restamped);
+        stats.unsynced.inc_by(report.unsynced);
         if report.committed {
             stats.commits.inc();
             stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));

@@ -13,9 +13,12 @@ pub fn id(site: &SiteName, bucket: &SealedBucket) -> String {
 
 /// What the `_id` of every bucket of one sensor begins with.
 pub fn prefix(site: &SiteName, sensor: &SensorName) -> String {
-    let mut text = String::with_capacity(site.as_str().len() + 1 + sensor.as_str().len());
-    text.push_str(site.as_str());
-    text.push('/');
+    format!("{site}/{}", encoded(sensor))
+}
+
+/// A sensor's name with the characters encoded that mean something in an `_id`.
+pub(super) fn encoded(sensor: &SensorName) -> String {
+    let mut text = String::with_capacity(sensor.as_str().len());
     for c in sensor.as_str().chars() {
         match c {
             '%' => text.push_str("%25"),
@@ -25,6 +28,12 @@ pub fn prefix(site: &SiteName, sensor: &SensorName) -> String {
         }
     }
     text
+}
+
+/// A sensor's name out of an `_id`.
+pub(super) fn decoded(encoded: &str) -> String {
+    // `%25` last: what it stands for must not be taken for the beginning of another.
+    encoded.replace("%7C", "|").replace("%2F", "/").replace("%25", "%")
 }
 
 /// The `_id` under which a bucket is sent when its own one is taken by other content: first with the store's id, and
@@ -59,6 +68,9 @@ mod tests {
         let of = |name| prefix(&site, &SensorName::new(name).unwrap());
         assert_ne!(of("a/b"), of("a%2Fb"));
         assert_ne!(of("a|b"), of("a%7Cb"));
+        for name in ["a/b|c%d é", "%2F", "a%257C", "%"] {
+            assert_eq!(decoded(&encoded(&SensorName::new(name).unwrap())), name);
+        }
     }
 
     #[test]

@@ -5,23 +5,39 @@
 //! `flushed`. Whoever calls keeps what is neither delivered nor refused, and gives it again: sending twice is harmless.
 
 mod archive;
+mod checks;
+mod collection;
 mod config;
 mod document;
+mod fleet;
 mod identity;
+mod manners;
+mod meter;
 mod mongo;
 mod names;
+mod notebook;
+mod receipts;
 mod secret;
+mod shape;
 mod tuning;
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use config::{Config, Format, Kind, Layout, Mode};
-pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta};
+pub use collection::Collections;
+pub use config::{Config, Connection, Format, Kind, Mode};
+pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
+pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
+pub use manners::Manners;
+pub use mongo::admin::{Admin, Audited, Finding, Level, Local, Period, SensorAudit};
 pub use names::Names;
+pub use receipts::{Receipt, Receipts, read_receipts};
 pub use secret::Uri;
+pub use shape::{Layout, Preset, Rollups, Shape, Times};
 pub use tuning::Tuning;
 
 use crate::clock::Clock;
@@ -34,7 +50,9 @@ pub struct Upstream {
     config: Config,
     site: SiteName,
     meta: HashMap<SensorName, Meta>,
+    clock: Clock,
     tuning: Tuning,
+    receipts: Option<receipts::ReceiptBook>,
 }
 
 #[derive(Debug)]
@@ -48,6 +66,8 @@ enum To {
 pub struct Report {
     /// One per document, in their order.
     pub fates: Vec<Fate>,
+    /// The upstream answered, and can be used.
+    pub reached: bool,
     /// Everything that was held before this call is durable now.
     pub flushed: bool,
     /// Everything that was held before this call is gone: it must be given again.
@@ -79,7 +99,9 @@ pub struct Trouble {
     /// In words, without secrets.
     pub text: String,
     /// The server's own wish for a pause.
-    pub wait: Option<std::time::Duration>,
+    pub wait: Option<Duration>,
+    /// The next try opens another connection.
+    pub reconnects: bool,
 }
 
 /// How bad a trouble is, mildest first.
@@ -97,20 +119,52 @@ impl Upstream {
     /// An upstream as configured. Touches nothing yet: the database may be away, the folder on a disk not yet mounted.
     pub fn new(config: Config, site: SiteName, meta: HashMap<SensorName, Meta>, clock: Clock, tuning: Tuning) -> Self {
         let to = match config.kind {
-            Kind::Mongodb => To::Mongo(Box::new(mongo::Mongo::new(&config, &site, &tuning))),
-            Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock))),
+            Kind::Mongodb => {
+                let notebook = notebook::Notebook::default();
+                To::Mongo(Box::new(mongo::Mongo::new(&config, &site, &tuning, clock.clone(), notebook)))
+            }
+            Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock.clone()))),
         };
-        Self { to, config, site, meta, tuning }
+        Self { to, config, site, meta, clock, tuning, receipts: None }
+    }
+
+    /// The same, with small files beside the store's database for what it wants to know after a restart: `….upstream` and
+    /// `….receipts`. Reads them.
+    pub fn remembering(mut self, database: &Path) -> Self {
+        if let To::Mongo(mongo) = &mut self.to {
+            let notebook = notebook::Notebook::open(beside(database, "upstream"));
+            **mongo = mongo::Mongo::new(&self.config, &self.site, &self.tuning, self.clock.clone(), notebook);
+            self.receipts = Some(receipts::ReceiptBook::open(receipts_of(database)));
+        }
+        self
     }
 
     /// What its documents say besides their buckets; `store` is the id that was born with the database file.
     pub fn context(&self, store: &str) -> Context {
+        let config = &self.config;
+        let retention = config
+            .retention
+            .map(|after_window| Retention { after_window, after_sending: config.retention_after_sending });
         Context {
             site: self.site.clone(),
             store: store.to_owned(),
-            retention: self.config.retention,
-            names: self.config.names.clone(),
+            retention,
+            shape: Shape::of(config),
             meta: self.meta.clone(),
+            collections: Collections::new(&config.database, &config.collection, config.overflow_collection.as_deref()),
+        }
+    }
+
+    /// When to send and when to connect.
+    pub fn manners(&self) -> Manners {
+        Manners::new(&self.config, &self.site)
+    }
+
+    /// Whether it can be used at all; asked once at the start, so that `status` tells early.
+    pub async fn greet(&mut self) -> Report {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.greet().await,
+            To::Archive(_) => Report::default(),
         }
     }
 
@@ -141,8 +195,51 @@ impl Upstream {
     /// of them again.
     pub async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
         match &mut self.to {
-            To::Mongo(mongo) => mongo.deliver(documents, store).await,
+            To::Mongo(mongo) => {
+                let report = mongo.deliver(documents, store).await;
+                if let Some(book) = &mut self.receipts {
+                    let now = self.clock.now();
+                    let stored = documents.iter().zip(&report.fates).filter(|(_, fate)| **fate == Fate::Delivered);
+                    stored.for_each(|(document, _)| book.add(document, now));
+                    book.tend().await;
+                }
+                report
+            }
             To::Archive(archive) => archive.deliver(documents).await,
+        }
+    }
+
+    /// How often [`Self::report`] is wanted; never if `None`.
+    pub fn reports_every(&self) -> Option<Duration> {
+        Some(self.config.reports).filter(|every| self.config.kind == Kind::Mongodb && !every.is_zero())
+    }
+
+    /// Whether there is a connection.
+    pub fn is_open(&self) -> bool {
+        matches!(&self.to, To::Mongo(mongo) if mongo.is_open())
+    }
+
+    /// Tells how this gateway is; gives the orders of the database's owner, `None` if they cannot be read.
+    pub async fn report(&mut self, vitals: &Vitals) -> Option<Orders> {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.report(vitals, &self.site).await,
+            To::Archive(_) => None,
+        }
+    }
+
+    /// The number of the last gap that is stored.
+    pub fn gaps_after(&self) -> i64 {
+        match &self.to {
+            To::Mongo(mongo) => mongo.gaps_after(),
+            To::Archive(_) => 0,
+        }
+    }
+
+    /// Stores gaps, oldest first; whether all are there.
+    pub async fn gaps(&mut self, gaps: &[Gap], store: &str) -> bool {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.gaps(gaps, &self.site, store).await,
+            To::Archive(_) => false,
         }
     }
 
@@ -167,6 +264,22 @@ impl Upstream {
 
     /// The end: what is held becomes durable, connections are closed.
     pub async fn close(&mut self) -> Report {
+        if let Some(book) = &mut self.receipts {
+            book.write().await;
+        }
         self.attend().await
     }
+}
+
+/// Where the receipts of the upstream of a store's database are.
+pub fn receipts_of(database: &Path) -> PathBuf {
+    beside(database, "receipts")
+}
+
+/// The file beside the database whose name has this ending more.
+fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }

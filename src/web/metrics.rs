@@ -43,6 +43,8 @@ impl Collector for Facts {
             ("store_thinned_samples", "Samples replaced by rollups for want of room", store.thinned.get()),
             ("store_evicted_buckets", "Buckets deleted undelivered for want of room", store.evicted.get()),
             ("store_dead_letters", "Dead letters written", store.dead_letters.get()),
+            ("clock_restamped_samples", "Samples whose times were put right", store.restamped.get()),
+            ("clock_unsynced_samples", "Samples stamped by a clock that was not trusted", store.unsynced.get()),
             ("upstream_buckets", "Buckets delivered", upstream.buckets.get()),
             ("upstream_readings", "Readings delivered", upstream.readings.get()),
             ("upstream_bytes", "Bytes of documents delivered", upstream.bytes.get()),
@@ -62,11 +64,19 @@ impl Collector for Facts {
             ("store_max_bytes", "Bytes that may be used on disk", store.max_bytes.get()),
             ("store_commit_microseconds", "How long the last commit took", store.commit_us.get()),
             ("store_up", "1 if the store can write", up(&store.condition)),
+            ("clock_trusted", "1 if the time is believed", up(&store.clock_condition)),
+            ("clock_held_samples", "Samples that wait for a trusted clock", store.held.get()),
+            ("clock_offset_milliseconds", "From the steady line to the time told", store.clock_offset_ms.get()),
             ("upstream_up", "1 if the upstream can be reached", up(&upstream.condition)),
             (
                 "upstream_last_delivery_milliseconds",
                 "When the last bucket was delivered",
                 upstream.last_delivery_ms.get(),
+            ),
+            (
+                "upstream_drained_in_seconds",
+                "Until the backlog is drained; -1 if there is none",
+                upstream.drained_in_s.get(),
             ),
             ("uptime_seconds", "Since the daemon was started", self.uptime()),
         ];
@@ -74,10 +84,12 @@ impl Collector for Facts {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         let sources = self.0.stats.sources();
-        let per_source: [(&str, &str, Count); 4] = [
+        let per_source: [(&str, &str, Count); 6] = [
             ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
             ("source_readings", "Readings handed to the store", |s| s.readings.get()),
             ("source_refused", "What could not be taken", |s| s.refused.get()),
+            ("source_left_out", "Values left out by a deadband or minimum interval", |s| s.left_out.get()),
+            ("source_rollovers", "Counters that fell", |s| s.rollovers.get()),
             ("source_restarts", "New starts after an error", |s| s.restarts.get()),
         ];
         for (name, help, value) in per_source {

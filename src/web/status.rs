@@ -1,5 +1,7 @@
 //! What `/status.json` says: the same facts as the page and `tipbucket status`, under fixed names.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Subject;
@@ -17,6 +19,8 @@ pub struct Status {
     pub now: String,
     /// Seconds since the daemon was started.
     pub uptime_s: u64,
+    /// Whether the time is believed.
+    pub clock: ClockStatus,
     /// The local store.
     pub store: StoreStatus,
     /// Where buckets go.
@@ -36,6 +40,21 @@ pub struct ConditionStatus {
     pub detail: String,
     /// Failures since it last worked.
     pub failures: u64,
+}
+
+/// The clock. Counters are since the start of the daemon.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ClockStatus {
+    /// `up` if the time is trusted; and why, or why not.
+    pub condition: ConditionStatus,
+    /// How far the time told is from the steady line, in milliseconds.
+    pub offset_ms: i64,
+    /// Samples that wait for a trusted clock.
+    pub held: i64,
+    /// Samples whose times were put right.
+    pub restamped: u64,
+    /// Samples in buckets that say that the clock was not trusted.
+    pub unsynced: u64,
 }
 
 /// The local store. Counters are since the start of the daemon.
@@ -100,6 +119,8 @@ pub struct UpstreamStatus {
     pub conflicts: u64,
     /// Buckets refused for good.
     pub refused: u64,
+    /// Seconds until the backlog is drained if it goes on like now; `null` if there is none, or nobody can tell.
+    pub drained_in_s: Option<i64>,
     /// When the last bucket was delivered.
     pub last_delivery: Option<String>,
 }
@@ -119,6 +140,15 @@ pub struct SourceStatus {
     pub readings: u64,
     /// What could not be taken.
     pub refused: u64,
+    /// Values left out by a declared deadband or minimum interval.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Counters that fell: they were reset, or ran over.
+    #[serde(default)]
+    pub rollovers: u64,
+    /// Decoders picked where that was left open (`decode = "auto"`), and for how many topics.
+    #[serde(default)]
+    pub picked: BTreeMap<String, u64>,
     /// New starts after an error.
     pub restarts: u64,
 }
@@ -132,6 +162,13 @@ impl Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now: now.to_string(),
             uptime_s: now.since(subject.started).as_secs(),
+            clock: ClockStatus {
+                condition: condition(&store.clock_condition),
+                offset_ms: store.clock_offset_ms.get(),
+                held: store.held.get(),
+                restamped: store.restamped.get(),
+                unsynced: store.unsynced.get(),
+            },
             store: StoreStatus {
                 condition: condition(&store.condition),
                 readings: store.readings.get(),
@@ -162,6 +199,7 @@ impl Status {
                 failures: upstream.failures.get(),
                 conflicts: upstream.conflicts.get(),
                 refused: upstream.refused.get(),
+                drained_in_s: Some(upstream.drained_in_s.get()).filter(|left| *left >= 0),
                 last_delivery: instant(upstream.last_delivery_ms.get()),
             },
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),
@@ -177,6 +215,9 @@ fn of_source(source: &SourceStats) -> SourceStatus {
         messages: source.messages.get(),
         readings: source.readings.get(),
         refused: source.refused.get(),
+        left_out: source.left_out.get(),
+        rollovers: source.rollovers.get(),
+        picked: source.picks().into_iter().map(|(name, topics)| (name.to_owned(), topics)).collect(),
         restarts: source.restarts.get(),
     }
 }

@@ -213,7 +213,12 @@ impl<'a> Connection<'a> {
             delivery.receipt = Some(self.line.acks.receipt(message));
             delivery.urgent = self.line.acks.window.arrived(Instant::now());
         }
-        self.line.during(self.intake.deliver(delivery)).await
+        self.line.during(self.intake.deliver(delivery)).await?;
+        let requests = self.reader.requests();
+        if self.config.ask_for_births && !requests.is_empty() {
+            self.line.publish(requests.into_iter().map(|request| (request.topic, request.payload))).await;
+        }
+        Ok(())
     }
 
     /// A publisher that uses QoS 0 can lose messages whatever we do.

@@ -4,6 +4,7 @@ mod broker;
 mod corpus;
 mod names;
 mod security;
+mod snippets;
 mod storm;
 mod traps;
 
