@@ -160,7 +160,7 @@ fn a_decoder_is_picked_once_for_a_topic() {
     assert_eq!(told(&mut replay, "tele/d/STATE", r#"{"POWER":"ON"}"#, 0), ["d POWER=Bool(true)", "~read as tasmota"]);
     assert_eq!(told(&mut replay, "tele/d/STATE", r#"{"POWER":"OFF"}"#, 1), ["d POWER=Bool(false)"]);
     assert_eq!(told(&mut replay, "x", "21.5", 2), ["x value=F64(21.5)", "~read as a plain number or state"]);
-    assert_eq!(told(&mut replay, "x", r#"{"t":1}"#, 3), ["x t=I64(1)", "~read as json"]);
+    assert_eq!(told(&mut replay, "x", r#"{"t":1}"#, 3), ["x t=I64(1)"]);
     assert_eq!(told(&mut replay, "x", "?", 4), ["!`?` is not a plain number"]);
 }
 
