@@ -4,6 +4,7 @@
 //! readable message, 2 wrong usage.
 
 mod check;
+mod durability;
 mod export;
 mod logging;
 mod printing;

@@ -16,6 +16,7 @@ use super::ledger::{self, Loss};
 use super::record::Record;
 use super::schema::META_SALVAGE;
 use super::state::State;
+use super::wear::Wear;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
 use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
@@ -70,6 +71,8 @@ pub(super) struct Report {
     pub thinned: u64,
     /// Buckets deleted undelivered.
     pub evicted: u64,
+    /// Bytes written to the card.
+    pub written: u64,
     /// Samples whose times were put right.
     pub restamped: u64,
     /// Samples that went into unsynced buckets.
@@ -101,6 +104,8 @@ impl Count {
 pub(super) struct Engine {
     pub(super) db: Connection,
     pub(super) state: State,
+    /// What its commits write.
+    pub(super) wear: Wear,
 }
 
 impl Engine {
@@ -279,8 +284,9 @@ impl Engine {
     }
 
     /// Whether the write-ahead log is long enough to be copied into the file.
-    pub(super) fn is_log_long(&self) -> Result<bool, StoreError> {
+    pub(super) fn is_log_long(&mut self) -> Result<bool, StoreError> {
         let (frames, copied) = database::log_frames(&self.db)?;
+        self.wear.committed(frames);
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 

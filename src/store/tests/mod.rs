@@ -1,6 +1,7 @@
 //! The store against real files: through its two ends, with restarts between.
 
 mod clock;
+mod commits;
 mod damage;
 mod kept;
 mod lanes;
