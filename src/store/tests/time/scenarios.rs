@@ -278,7 +278,8 @@ fn three_weeks_without_network_with_power_cuts_and_a_clock_that_jumps_lose_nothi
                 1 => gateway.script.step(-3_600_000),
                 2 => gateway = gateway.restart(),
                 3 => {
-                    gateway = gateway.reboot(&format!("boot-{truth}"), [Timestamp::EPOCH, at(truth)][random.usize(..2)])
+                    gateway =
+                        gateway.reboot(&format!("boot-{truth}"), [Timestamp::EPOCH, at(truth)][random.usize(..2)]);
                 }
                 _ => {}
             }
