@@ -25,9 +25,11 @@ impl Default for Stats {
             condition: Condition::new("store"),
             sensor_condition: Condition::new("store"),
             room_condition: Condition::new("store"),
+            clock_condition: Condition::new("clock"),
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        upstream.drained_in_s.set(-1);
         Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
     }
 }
@@ -144,6 +146,8 @@ pub struct StoreStats {
     pub evicted: Counter,
     /// Samples replaced by their rollups because the disk budget was short.
     pub thinned: Counter,
+    /// Bytes written to the card by commits and checkpoints, without what the file system adds.
+    pub written: Counter,
     /// Buckets that are open.
     pub open_buckets: Gauge,
     /// Sensors known.
@@ -166,6 +170,16 @@ pub struct StoreStats {
     pub sensor_condition: Condition,
     /// Whether there is room for undelivered buckets.
     pub room_condition: Condition,
+    /// Samples that wait for a trusted clock.
+    pub held: Gauge,
+    /// Samples whose times were put right when the clock was trusted.
+    pub restamped: Counter,
+    /// Samples that went into buckets which say that the clock was not trusted.
+    pub unsynced: Counter,
+    /// How far the time told is from the steady line, in milliseconds.
+    pub clock_offset_ms: Gauge,
+    /// Whether the clock is trusted, and why not.
+    pub clock_condition: Condition,
 }
 
 /// The upstream.
@@ -183,6 +197,8 @@ pub struct UpstreamStats {
     pub conflicts: Counter,
     /// Buckets the database refused for good; each is a dead letter.
     pub refused: Counter,
+    /// Seconds until the backlog is drained if it goes on like now; -1 if there is none, or nobody can tell.
+    pub drained_in_s: Gauge,
     /// When the last bucket was delivered, in milliseconds since the epoch; 0 before the first.
     pub last_delivery_ms: Gauge,
     /// Whether the upstream can be reached, and why not.
@@ -227,6 +243,7 @@ impl Condition {
     /// It works. Logs the first time and every recovery.
     pub fn up(&self, now: Timestamp, detail: impl fmt::Display) {
         let mut state = lock(&self.state);
+        let now = now.plain();
         let was = state.up.replace(true);
         if was != Some(true) {
             let detail = detail.to_string();
@@ -251,6 +268,7 @@ impl Condition {
 
     fn fail(&self, now: Timestamp, detail: impl fmt::Display, tell: impl Fn(&str, &str)) {
         let mut state = lock(&self.state);
+        let now = now.plain();
         let detail = detail.to_string();
         if state.up != Some(false) {
             state.since = now;

@@ -102,13 +102,25 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     let (store, upstream) = (&report.store, &report.upstream);
     let up = humantime::format_duration(Duration::from_secs(report.uptime_s));
     writeln!(out, "site      {} · tipbucket {} · up {up}", report.site, report.version)?;
+    let clock = &report.clock;
+    writeln!(out, "clock     {}", words(&clock.condition))?;
+    if clock.held > 0 || clock.restamped > 0 || clock.unsynced > 0 {
+        let (held, restamped, unsynced) = (clock.held, clock.restamped, clock.unsynced);
+        writeln!(out, "          {held} samples held · {restamped} put right · {unsynced} marked as unsynced")?;
+    }
     writeln!(out, "store     {}", words(&store.condition))?;
     writeln!(
         out,
         "          {} readings of {} sensors · {} open buckets · {} sealed · {} dead letters",
         store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
     )?;
-    writeln!(out, "          {} of {}", size(store.bytes), size(store.max_bytes))?;
+    writeln!(
+        out,
+        "          {} of {} · {}",
+        size(store.bytes),
+        size(store.max_bytes),
+        wear(store.written_bytes, report.uptime_s)
+    )?;
     writeln!(out, "upstream  {}", words(&upstream.condition))?;
     let last = upstream.last_delivery.as_deref().unwrap_or("none yet");
     writeln!(
@@ -116,6 +128,10 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} buckets delivered · {} waiting · last delivery {last}",
         upstream.buckets, store.backlog_buckets
     )?;
+    if let Some(left) = upstream.drained_in_s {
+        let left = humantime::format_duration(Duration::from_secs(left.unsigned_abs()));
+        writeln!(out, "          the backlog will be drained in about {left}")?;
+    }
     let losses = [
         ("samples thinned for want of room", store.thinned),
         ("buckets evicted for want of room", store.evicted),
@@ -152,6 +168,9 @@ fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<
         "store     {} sensors · {} buckets to deliver with {} samples · {} dead letters",
         contents.sensors, contents.buckets, contents.samples, contents.dead_letters
     )?;
+    if contents.held > 0 {
+        writeln!(out, "          {} samples wait for a trusted clock", contents.held)?;
+    }
     if let (Some(first), Some(last)) = (contents.first, contents.last) {
         writeln!(out, "          from {first} to {last}")?;
     }
@@ -165,6 +184,7 @@ fn offline_json(contents: &Contents) -> serde_json::Value {
         "backlog_buckets": contents.buckets,
         "backlog_samples": contents.samples,
         "dead_letters": contents.dead_letters,
+        "held_samples": contents.held,
         "first": contents.first.map(|t| t.to_string()),
         "last": contents.last.map(|t| t.to_string()),
     })
@@ -174,6 +194,16 @@ fn words(condition: &ConditionStatus) -> String {
     let since = condition.since.as_deref().map(|since| format!(" since {since}")).unwrap_or_default();
     let detail = if condition.detail.is_empty() { String::new() } else { format!(" · {}", condition.detail) };
     format!("{}{since}{detail}", condition.state)
+}
+
+/// What the card bears. A rate is told once an hour can stand for the day.
+fn wear(bytes: u64, uptime_s: u64) -> String {
+    let written = format!("{} written to the card", size(i64::try_from(bytes).unwrap_or(i64::MAX)));
+    if uptime_s < 3600 {
+        return written;
+    }
+    let a_day = u128::from(bytes) * 86_400 / u128::from(uptime_s);
+    format!("{written}, {} a day", size(i64::try_from(a_day).unwrap_or(i64::MAX)))
 }
 
 fn size(bytes: i64) -> String {

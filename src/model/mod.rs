@@ -18,7 +18,7 @@ mod value;
 pub mod varint;
 mod window;
 
-pub use bucket::{Rollup, Sample, SealReason, SealedBucket};
+pub use bucket::{ClockState, Rollup, Sample, SealReason, SealedBucket};
 pub use letter::{DeadLetter, LetterKind};
 pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};

@@ -10,17 +10,24 @@ use rusqlite::Connection;
 
 use super::database::Budget;
 use super::error::Doing;
+use super::held::Held;
 use super::lazy::Pool;
 use super::ledger::{self, Loss};
 use super::record::Record;
 use super::schema::META_SALVAGE;
 use super::state::State;
+use super::wear::Wear;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
+use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
+/// Bytes of samples in open buckets above which the largest are sealed: ten thousand sensors with some 250 samples each.
+const MAX_OPEN_BYTES: usize = 6 << 20;
+/// By how much the clock must go back to count as set: less is the kernel's own adjustment.
+const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
@@ -29,11 +36,14 @@ pub(super) struct Setup {
     pub max_bytes: u64,
     pub when_full: WhenFull,
     pub max_sensors: usize,
+    pub clock: clock::Config,
     pub policies: Policies,
     /// How long a sealed bucket may wait in memory while the upstream takes what it is sent.
     pub write_behind: Duration,
     /// Where it waits.
     pub pool: Pool,
+    /// How long buckets, and their rollups, are kept after their delivery.
+    pub keep: (Duration, Duration),
 }
 
 /// Everything one commit takes.
@@ -61,6 +71,12 @@ pub(super) struct Report {
     pub thinned: u64,
     /// Buckets deleted undelivered.
     pub evicted: u64,
+    /// Bytes written to the card.
+    pub written: u64,
+    /// Samples whose times were put right.
+    pub restamped: u64,
+    /// Samples that went into unsynced buckets.
+    pub unsynced: u64,
 }
 
 /// Sealed buckets that are not yet delivered.
@@ -88,15 +104,19 @@ impl Count {
 pub(super) struct Engine {
     pub(super) db: Connection,
     pub(super) state: State,
+    /// What its commits write.
+    pub(super) wear: Wear,
 }
 
 impl Engine {
     /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
         let mut report = Report::default();
-        let mut overdue = Vec::new();
+        let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            self.state.bucketer.close_largest(MAX_OPEN_BYTES);
+            release = self.state.release(&self.db, &mut report)?;
             overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
         let traces = self.state.apply(&batch.deliveries, now, &mut report);
@@ -108,7 +128,8 @@ impl Engine {
         let letters: Vec<_> = letters.collect();
         report.dead_letters = letters.len() as u64;
         let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
-        if quiet && letters.is_empty() && batch.settled.is_empty() && overdue.is_empty() {
+        let quiet = quiet && release.is_none() && overdue.is_empty();
+        if quiet && letters.is_empty() && batch.settled.is_empty() {
             return Ok(report);
         }
         let seq = self.state.seq + 1;
@@ -118,8 +139,13 @@ impl Engine {
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
-            self.state.settle(&tx, id.0, &mut record)?;
+            self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
         }
+        if let Some(release) = &release {
+            self.state.settle_release(&tx, release)?;
+        }
+        let believed = self.state.believed(now);
+        self.state.kept.make_room(&tx, budget, believed)?;
         if self.state.setup.when_full != WhenFull::Refuse {
             (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
         }
@@ -130,18 +156,55 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets());
         }
+        self.state.note_held(&tx)?;
+        if !batch.only_settle {
+            self.state.kept.write(&tx, now, false)?;
+        }
         if let Some(loss) = report.refused {
             ledger::record(&tx, now, loss, "too many sensors")?;
         }
         letters::store(&tx, &letters, now)?;
-        self.state.journal_record(&tx, seq, record)?;
+        let low = self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         self.state.lazy.publish();
         report.committed = true;
         Ok(report)
+    }
+
+    /// Tells how the clock stands, before each commit. In a new boot what the last one left open is closed first: it is on
+    /// another line of time.
+    pub(super) fn take_moment(&mut self, moment: &Moment) -> Result<(), StoreError> {
+        if self.state.calendar.is_another(moment) {
+            while self.state.bucketer.held_buckets() > 0 {
+                self.state.bucketer.close_held(MAX_SEALS);
+                self.commit(&Batch::default(), moment.now)?;
+            }
+            self.state.calendar.number = self.state.calendar.number.max(Held::last_boot(&self.db)?);
+            self.state.calendar.turn(moment);
+            self.state.calendar_is_new = true;
+        }
+        let before = self.state.moment.replace(moment.clone());
+        let last = before.as_ref().map_or(self.state.calendar.known.newest, |before| before.now);
+        let stepped = last > moment.now.plus(STEP_BACK);
+        if stepped || before.is_none() {
+            let State { bucketer, setup, names, .. } = &mut self.state;
+            bucketer.turn_back(moment.now, stepped, |sensor| recovery::policy_of(setup, names, sensor).grace);
+        }
+        self.state.calendar_is_new |= self.state.calendar.note(moment);
+        Ok(())
+    }
+
+    /// What is known of the clock from earlier runs.
+    pub(super) fn known(&self) -> Known {
+        self.state.calendar.known.clone()
+    }
+
+    /// Whether the next commit will release what was held.
+    pub(super) fn is_releasing(&self, moment: &Moment) -> bool {
+        self.state.is_releasing(moment)
     }
 
     /// Holds SQLite to the budget, or to what the disk has room for.
@@ -179,16 +242,17 @@ impl Engine {
         self.state.next_segment = self.state.next_segment.max(first);
     }
 
-    /// Counts the backlog anew, after segments came back, and puts it on record.
+    /// Counts anew what waits, after rows came back, and puts it on record.
     pub(super) fn recount(&mut self) -> Result<(), StoreError> {
         self.state.backlog = segment::count(&self.db)?;
+        self.state.held = Held::load(&self.db)?.0;
         let seq = self.state.seq + 1;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
-        self.state.journal_record(&tx, seq, Record::default())?;
+        let low = self.state.journal_record(&tx, seq, Record::default())?;
         tx.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that all segments are back")?;
         tx.commit().doing("commit")?;
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         Ok(())
     }
 
@@ -202,6 +266,7 @@ impl Engine {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
+        stats.held.set(gauge(self.state.held_samples()));
         self.tell_backlog(stats);
         // Not worth failing for: the next commit meets the same trouble and reports it.
         if let Ok(bytes) = self.bytes() {
@@ -219,8 +284,9 @@ impl Engine {
     }
 
     /// Whether the write-ahead log is long enough to be copied into the file.
-    pub(super) fn is_log_long(&self) -> Result<bool, StoreError> {
+    pub(super) fn is_log_long(&mut self) -> Result<bool, StoreError> {
         let (frames, copied) = database::log_frames(&self.db)?;
+        self.wear.committed(frames);
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 
@@ -250,6 +316,7 @@ impl Engine {
         self.state.snapshot_seq = 0;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         self.state.write_lazy(&tx, waiting, &mut record)?;
+        self.state.kept.write(&tx, Timestamp::EPOCH, true)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")
     }

@@ -141,6 +141,11 @@ impl Lazy {
         overdue
     }
 
+    /// The latest sample of them.
+    pub(super) fn until(&self) -> Timestamp {
+        self.held.values().map(|held| held.packed.last).max().unwrap_or_default()
+    }
+
     /// All of them, for the end.
     pub(super) fn all(&self) -> Vec<u64> {
         self.held.keys().copied().collect()
@@ -160,6 +165,12 @@ impl Lazy {
     /// Packs that wait for delivery.
     pub(super) fn waiting(&self) -> Count {
         self.pool.count()
+    }
+
+    /// All of them, for who reads without delivering.
+    pub(super) fn into_packs(self) -> impl Iterator<Item = Packed> {
+        self.pool.packs().clear();
+        self.held.into_values().filter_map(|held| Arc::into_inner(held.packed))
     }
 
     /// Everything up to here is committed: shows it to the outlet.

@@ -8,6 +8,7 @@
 //! that would hold the journal back. Starting is recovering: see `recovery.rs`.
 
 mod backlog;
+mod calendar;
 mod config;
 mod contents;
 mod database;
@@ -16,8 +17,10 @@ mod engine;
 mod error;
 mod frame;
 mod gathered;
+mod held;
 mod inlet;
 mod journal;
+mod kept;
 mod lazy;
 mod ledger;
 mod letters;
@@ -37,10 +40,12 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod view;
 mod wal;
+mod wear;
 mod writer;
 
-pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
+pub use backlog::{Backlog, Lost, PackedBucket, Parcel, SegmentId, Settled};
 pub use config::{Config, WhenFull};
 pub use contents::{Contents, contents};
 pub use delivery::{Delivery, Origin, OriginKind, Receipt};
@@ -49,6 +54,7 @@ pub use inlet::{Closed, Deliveries, Inlet, inlet};
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
+pub use view::{Found, Pack, Summary, View};
 pub use writer::Writer;
 
 use crate::clock::Clock;
@@ -70,9 +76,11 @@ pub async fn open(
         max_bytes: config.max_bytes.as_u64(),
         when_full: config.when_full,
         max_sensors,
+        clock: clock.config(),
         policies,
         write_behind: config.write_behind,
         pool: lazy::Pool::default(),
+        keep: (config.keep_raw, config.keep_rollups),
     };
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);
@@ -89,6 +97,9 @@ pub async fn open(
         Ok((engine, salvage, store_id, lock))
     };
     let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    clock.begin(&engine.known());
+    // The first readings are stamped by a clock that was looked at.
+    clock.look();
     engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
@@ -106,6 +117,7 @@ pub async fn open(
         names,
         head,
         commit_every: config.commit_every,
+        commit_every_resendable: config.commit_every_resendable.max(config.commit_every),
         clock,
         stats,
     };

@@ -155,6 +155,11 @@ impl NameReader {
         self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.get(id as usize).cloned()
     }
 
+    /// All sensors; the first has number 0.
+    pub(super) fn sensors(&self) -> Vec<SensorName> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.clone()
+    }
+
     pub(super) fn field(&self, id: u32) -> Option<FieldName> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).fields.get(id as usize).cloned()
     }
@@ -179,7 +184,10 @@ fn table<T>(db: &Connection, table: &str, name: impl Fn(&str) -> Option<T>) -> R
         tracing::error!("the name of {table} {id} is damaged: what it measured is kept as lost-{table}-{id}");
         name(&format!("lost-{table}-{id}"))
     };
-    let mut select = db.prepare(&format!("SELECT id, name, sum FROM {table} ORDER BY id")).doing(doing)?;
+    // A reader meets files that the writer has not brought to the present version yet.
+    let with_sums = db.prepare(&format!("SELECT id, name, sum FROM {table} ORDER BY id"));
+    let select = with_sums.or_else(|_| db.prepare(&format!("SELECT id, name, NULL FROM {table} ORDER BY id")));
+    let mut select = select.doing(doing)?;
     let mut rows = select.query([]).doing(doing)?;
     while let Some(row) = rows.next().doing(doing)? {
         let id: i64 = row.get(0).doing(doing)?;

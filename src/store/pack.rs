@@ -15,7 +15,7 @@ use super::{PackedBucket, Parcel, SegmentId, StoreError, frame, thin};
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
+use crate::model::{ClockState, Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
 
 /// Body bytes at which a pack is complete: about 16 KiB once compressed.
 const TARGET_BYTES: usize = 64 << 10;
@@ -63,7 +63,13 @@ impl Packer {
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         rollup.encode(bucket.key.window.start(), &mut bytes);
-        self.list(&bucket.key, bucket.reason, flags(bucket.reason, bucket.late, false), self.body.len() - from, &bytes);
+        self.list(
+            &bucket.key,
+            bucket.reason,
+            flags(bucket.reason, bucket.late, bucket.clock, false),
+            self.body.len() - from,
+            &bytes,
+        );
         self.scratch = bytes;
         self.count(rollup.count, rollup.first, rollup.last);
         let complete = self.body.len() >= TARGET_BYTES || self.keys.len() == MAX_BUCKETS;
@@ -73,14 +79,14 @@ impl Packer {
     /// Takes a bucket whose samples were replaced by a rollup, and the rollup's bytes.
     pub(super) fn add_rollup(&mut self, entry: &Entry, rollup: &Rollup, bytes: &[u8]) {
         self.body.extend_from_slice(bytes);
-        self.list(&entry.key, entry.reason, flags(entry.reason, entry.late, true), bytes.len(), &[]);
+        self.list(&entry.key, entry.reason, flags(entry.reason, entry.late, entry.clock, true), bytes.len(), &[]);
         self.count(rollup.count, rollup.first, rollup.last);
     }
 
     /// Takes a bucket from another segment as it is.
     pub(super) fn add_as_is(&mut self, entry: &Entry) {
         self.body.extend_from_slice(entry.bytes());
-        let flags = flags(entry.reason, entry.late, entry.thinned);
+        let flags = flags(entry.reason, entry.late, entry.clock, entry.thinned);
         self.list(&entry.key, entry.reason, flags, entry.bytes().len(), &entry.rollup);
         self.count(0, entry.key.window.start(), entry.key.window.start());
     }
@@ -137,6 +143,11 @@ impl Packed {
         let listed = listed(&self.head).map_err(StoreError::damaged(format!("segment {}", id.0)))?;
         parcel(id, listed, &self.body, names)
     }
+
+    /// Its buckets without their samples.
+    pub(super) fn listed(&self) -> Result<Vec<Listed>, Damaged> {
+        listed(&self.head)
+    }
 }
 
 /// One bucket as the head tells of it.
@@ -148,6 +159,24 @@ pub(super) struct Listed {
     block: Range<usize>,
     /// Its rollup in compact form; empty for a bucket that was thinned, or is from a file of the first release.
     pub rollup: Vec<u8>,
+}
+
+impl Listed {
+    /// Its rollup, if it has one.
+    pub(super) fn rollup(&self) -> Result<Option<RowRollup>, Damaged> {
+        if self.rollup.is_empty() {
+            return Ok(None);
+        }
+        RowRollup::decode(&mut Reader::new(&self.rollup), self.key.window.start()).map(Some)
+    }
+}
+
+/// Appends a bucket of which only the rollup is kept.
+pub(super) fn put_listed(out: &mut Vec<u8>, listed: &Listed, previous: Option<&BucketKey>) {
+    put_key(out, &listed.key, previous, false);
+    out.push(listed.flags);
+    varint::put(out, 0);
+    varint::put_bytes(out, &listed.rollup);
 }
 
 /// Reads a head.
@@ -176,6 +205,15 @@ fn frames(data: &[u8]) -> Result<Option<Frames<'_>>, Damaged> {
         return Ok(None);
     }
     Ok(Some((input.take(length)?, input.rest())))
+}
+
+/// The buckets of a segment without their samples: unpacks the head only, unless the first release wrote it.
+pub(super) fn list(id: u64, data: &[u8]) -> Result<Vec<Listed>, StoreError> {
+    let read = || match frames(data)? {
+        Some((head, _)) => listed(&frame::open(head)?),
+        None => listed_by_first_release(&frame::open(data)?),
+    };
+    read().map_err(StoreError::damaged(format!("segment {id}")))
 }
 
 /// Opens a segment.
@@ -210,6 +248,7 @@ fn parcel(id: SegmentId, listed: Vec<Listed>, body: &Arc<[u8]>, names: &NameRead
         key: listed.key,
         reason: reason_of(listed.flags >> 1),
         late: listed.flags & 1 != 0,
+        clock: ClockState::of_code(listed.flags >> 4),
         thinned: listed.flags & THINNED != 0,
         body: Arc::clone(body),
         block: listed.block,
@@ -225,6 +264,7 @@ pub(super) struct Entry {
     pub(super) key: BucketKey,
     reason: SealReason,
     late: bool,
+    clock: ClockState,
     thinned: bool,
     body: Arc<[u8]>,
     block: Range<usize>,
@@ -247,14 +287,21 @@ impl Entry {
             part: self.key.part,
             sealed: self.reason,
             late: self.late,
+            clock: self.clock,
             samples,
             rollup,
         })
     }
 
-    fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
+    /// Its key and its samples as rows.
+    pub(super) fn rows(&self) -> Result<(BucketKey, Vec<codec::Row>), Damaged> {
         let mut rows = Vec::new();
         codec::decode(&mut Reader::new(self.bytes()), self.key.window.start(), &mut rows)?;
+        Ok((self.key, rows))
+    }
+
+    fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
+        let (_, rows) = self.rows()?;
         let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
         samples.ok_or(Damaged("field without a name"))
     }
@@ -275,9 +322,10 @@ impl Entry {
 
 const THINNED: u8 = 8;
 
-/// Bit 0: late; bits 1 and 2: why it was closed; bit 3: a rollup stands in place of the samples.
-pub(super) const fn flags(reason: SealReason, late: bool, thinned: bool) -> u8 {
-    late as u8 | reason_code(reason) << 1 | if thinned { THINNED } else { 0 }
+/// Bit 0: late; bits 1 and 2: why it was closed; bit 3: a rollup stands in place of the samples; bits 4 and 5: what is
+/// known of its samples' times.
+pub(super) const fn flags(reason: SealReason, late: bool, clock: ClockState, thinned: bool) -> u8 {
+    late as u8 | reason_code(reason) << 1 | if thinned { THINNED } else { 0 } | clock.code() << 4
 }
 
 /// A reason as a number below 4.
@@ -313,7 +361,7 @@ pub(super) fn pack_one(bucket: &SealedBucket) -> PackedBucket {
         .collect();
     let key = BucketKey { sensor, window: bucket.window, part: bucket.part };
     let mut packer = Packer::default();
-    let complete = packer.add(&SealedRows { key, reason: bucket.sealed, late: bucket.late, rows });
+    let complete = packer.add(&SealedRows { key, reason: bucket.sealed, late: bucket.late, clock: bucket.clock, rows });
     let packed = complete.or_else(|| packer.finish()).expect("a bucket was added");
     let mut parcel = packed.parcel(SegmentId(0), &names.reader()).expect("packed just now");
     parcel.buckets.remove(0)

@@ -41,6 +41,9 @@ const SMALL: &[(&str, &str)] = &[
     ("dead_letter", "at, kind, source, place, reason, payload"),
     ("ledger", "at, sensor, first, last, samples, reason"),
 ];
+/// Tables that may be large, in the order in which they come back.
+const LARGE: [(&str, &str); 2] = [SEGMENT, HELD];
+const HELD: (&str, &str) = ("held", "boot, buckets, samples, first, last, data");
 const SEGMENT: (&str, &str) = ("segment", "buckets, samples, first, last, thinned, data");
 
 /// Opens the store; if its file is damaged, sets it aside and opens a fresh one with what could be read.
@@ -76,7 +79,7 @@ pub(super) fn replace(setup: &Setup, names: &NameReader, now: Timestamp) -> Resu
         aside.display()
     );
     let old = database::open_reader(&aside).ok();
-    let mut salvage = Salvage { path: aside, old, next: 0, rows: 0, skipped: 0 };
+    let mut salvage = Salvage { path: aside, old, next: 0, table: 0, rows: 0, skipped: 0 };
     let fresh = database::open_writer(&setup.path, database::Budget::at(&setup.path, setup.max_bytes))?;
     salvage.bring_small(&fresh)?;
     drop(fresh);
@@ -92,6 +95,8 @@ pub(super) struct Salvage {
     /// `None`: not even SQLite can open it.
     old: Option<Connection>,
     next: i64,
+    /// Which of the large tables.
+    table: usize,
     rows: u64,
     skipped: u64,
 }
@@ -102,9 +107,12 @@ impl Salvage {
         let tx = fresh.unchecked_transaction().doing("begin a transaction")?;
         let mut done = false;
         for _ in 0..MAX_STEP {
-            done = !self.bring_next(&tx, SEGMENT)?;
-            if done {
+            let Some(&table) = LARGE.get(self.table) else {
+                done = true;
                 break;
+            };
+            if !self.bring_next(&tx, table)? {
+                (self.table, self.next) = (self.table + 1, 0);
             }
         }
         tx.commit().doing("commit")?;
@@ -146,6 +154,10 @@ impl Salvage {
     /// Copies the next row that can be read; `false` when there is none.
     fn bring_next(&mut self, fresh: &Connection, (table, columns): (&str, &str)) -> Result<bool, StoreError> {
         let Some(old) = &self.old else { return Ok(false) };
+        // A file of an earlier release has fewer tables.
+        if old.table_exists(None, table).is_ok_and(|exists| !exists) {
+            return Ok(false);
+        }
         let width = columns.split(',').count() + 1;
         let read = format!("SELECT id, {columns} FROM {table} WHERE id >= ?1 ORDER BY id LIMIT 1");
         let mut gap = 1;

@@ -40,7 +40,13 @@ pub(super) fn make_room(
                     state.backlog.deleted(Some(buckets));
                     evicted += u64::from(buckets);
                 }
-                None => break,
+                None => match state.held.delete_oldest(db)? {
+                    Some(loss) => {
+                        ledger::record(db, now, loss, "evicted while held")?;
+                        evicted += 1;
+                    }
+                    None => break,
+                },
             }
         }
     }

@@ -8,11 +8,10 @@ use std::ops::Range;
 
 use super::pack::{reason_code, reason_of};
 use super::redelivery::{Trace, decode_traces, encode_traces};
-use crate::model::SealReason;
-use crate::model::bucketer::{BucketKey, Group};
+use crate::model::bucketer::{BucketKey, Group, Opened};
 use crate::model::codec::{self, Row};
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Window, WindowLength};
+use crate::model::{ClockState, SealReason, Timestamp, Window, WindowLength};
 
 /// Most groups or seals in a record; a commit touches each open bucket once.
 const MAX_ENTRIES: usize = 16 << 20;
@@ -66,9 +65,9 @@ impl Record {
         let mut previous = None;
         for group in &self.groups {
             put_key(&mut out, &group.key, previous.as_ref(), group.opened.is_some());
-            if let Some((due, late)) = group.opened {
-                varint::put_signed(&mut out, due.as_millis() - group.key.window.end().as_millis());
-                out.push(u8::from(late));
+            if let Some(opened) = group.opened {
+                varint::put_signed(&mut out, opened.due.as_millis() - group.key.window.end().as_millis());
+                out.push(opening_flags(&opened));
             }
             out.extend_from_slice(&group.block);
             previous = Some(group.key);
@@ -158,8 +157,8 @@ impl Record {
                     .as_millis()
                     .checked_add(input.signed()?)
                     .ok_or(Damaged("due time out of range"))?;
-                let due = crate::model::Timestamp::from_millis(due).ok_or(Damaged("due time out of range"))?;
-                Some((due, input.byte()? != 0))
+                let due = Timestamp::from_millis(due).ok_or(Damaged("due time out of range"))?;
+                Some(opening(due, input.byte()?))
             } else {
                 None
             };
@@ -179,6 +178,16 @@ impl Record {
         record.decode_optional(&mut input)?;
         Ok(record)
     }
+}
+
+/// Bit 0: late; bits 1 and 2: what is known of its samples' times.
+pub(super) const fn opening_flags(opened: &Opened) -> u8 {
+    opened.late as u8 | opened.clock.code() << 1
+}
+
+/// The opening of a bucket with these flags.
+pub(super) const fn opening(due: Timestamp, flags: u8) -> Opened {
+    Opened { due, late: flags & 1 != 0, clock: ClockState::of_code(flags >> 1) }
 }
 
 /// A key after the previous one. Most buckets of a record share their window, and most are part 0: then it is one byte.
@@ -216,7 +225,7 @@ pub(super) fn read_key(input: &mut Reader<'_>, previous: Option<&BucketKey>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Timestamp, Value};
+    use crate::model::Value;
 
     #[test]
     fn a_record_survives_and_its_usual_group_costs_one_byte_of_key() {
@@ -235,7 +244,7 @@ mod tests {
             backlog: 4,
             groups: vec![
                 group(3, 0, None),
-                group(3, 1, Some((window.end().plus(std::time::Duration::from_secs(30)), true))),
+                group(3, 1, Some(opening(window.end().plus(std::time::Duration::from_secs(30)), 0b101))),
             ],
             seals: vec![BucketKey { sensor: 3, window, part: 0 }],
             ..Record::default()

@@ -7,21 +7,25 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::calendar::Calendar;
 use super::database::{self, Budget};
 use super::engine::{Count, Engine, Setup};
 use super::error::Doing;
+use super::held::Held;
 use super::journal::{Journal, Replay, Stored};
+use super::kept::Kept;
 use super::lazy::{Lazy, Thawing};
 use super::names::{self, NameReader, Names};
-use super::record::{Record, put_key, read_key};
+use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
+use super::wear::Wear;
 use super::{StoreError, frame, segment};
-use crate::model::bucketer::{BucketKey, Bucketer, Group, Open};
+use crate::model::bucketer::{BucketKey, Bucketer, Group, Open, Opened, sensor_of};
 use crate::model::codec::Row;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Sample, SensorName, Timestamp, Used};
+use crate::model::{ClockState, Sample, SensorName, Timestamp, Used};
 
 /// Most sensors in a snapshot: a bound on what damaged bytes can ask for.
 const MAX_SENSORS: usize = 16 << 20;
@@ -31,11 +35,20 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget)?;
     names::fill_sums(&db)?;
-    let names = Names::load(&db, setup.max_sensors, reader)?;
-    let Replay { journal, last, newest, records } = Journal::read(&db)?;
-    let lazy = Lazy::new(setup.write_behind, setup.pool.clone());
+    let mut state = rebuild(&db, setup, budget, reader)?;
+    recall_time(&db, &mut state)?;
+    let (frames, _) = database::log_frames(&db)?;
+    Ok(Engine { db, state, wear: Wear::new(frames) })
+}
+
+/// Rebuilds everything in memory. Only reads.
+pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &NameReader) -> Result<State, StoreError> {
+    let names = Names::load(db, setup.max_sensors, reader)?;
+    let Replay { journal, last, newest, records } = Journal::read(db)?;
     let mut state = State {
-        next_segment: segment::last(&db)? + 1,
+        next_segment: segment::last(db)? + 1,
+        lazy: Lazy::new(setup.write_behind, setup.pool.clone()),
+        kept: Kept::new(setup.keep.0, setup.keep.1),
         setup,
         budget,
         names,
@@ -44,18 +57,21 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         journal,
         seq: last,
         snapshot_seq: 0,
-        backlog: backlog(&db, newest)?,
-        lazy,
+        backlog: backlog(db, newest)?,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
+        moment: None,
+        calendar: Calendar::default(),
+        calendar_is_new: false,
+        held: Held::default(),
         stamps: HashMap::default(),
     };
-    load_snapshot(&db, &mut state)?;
-    let spilled_until = load_spills(&db, &mut state)?;
+    load_snapshot(db, &mut state)?;
+    let spilled_until = load_spills(db, &mut state)?;
     let mut thawing = Thawing::default();
     for stored in records {
-        let (seq, bytes) = (stored.seq, stored.read(&db)?);
+        let (seq, bytes) = (stored.seq, stored.read(db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
         let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until, &mut thawing));
         if let Err(why) = replayed {
@@ -64,7 +80,22 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     }
     state.lazy.recovered(thawing)?;
     state.redelivery.started();
-    Ok(Engine { db, state })
+    Ok(state)
+}
+
+/// What is held, and what is known of the clock. The next boot's steady line begins after everything that is stored.
+fn recall_time(db: &Connection, state: &mut State) -> Result<(), StoreError> {
+    let (held, held_until) = Held::load(db)?;
+    state.held = held;
+    state.calendar = Calendar::load(db)?;
+    let sealed_until = segment::until(db)?.max(state.lazy.until());
+    let (line, all): (Vec<&Open>, Vec<&Open>) =
+        state.bucketer.open_iter().partition(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
+    let latest =
+        |opens: &[&Open], others| opens.iter().map(|open| open.latest()).max().max(Some(others)).unwrap_or_default();
+    let (line, all) = (latest(&line, held_until), latest(&all, sealed_until));
+    state.calendar.catch_up(line, all);
+    Ok(())
 }
 
 /// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought
@@ -124,7 +155,7 @@ pub(super) fn store_spill(db: &Connection, id: i64, open: &Open, seq: u64) -> Re
     varint::put(&mut payload, seq);
     put_key(&mut payload, &open.key, None, false);
     varint::put(&mut payload, open.due.as_millis() as u64);
-    payload.push(u8::from(open.late));
+    payload.push(record::opening_flags(&Opened { due: open.due, late: open.late, clock: open.clock }));
     varint::put_bytes(&mut payload, open.blocks());
     let mut insert = db.prepare_cached("INSERT INTO spill (id, data) VALUES (?1, ?2)").doing("spill a bucket")?;
     insert.execute(params![id, frame::seal(&payload)]).doing("spill a bucket")?;
@@ -197,8 +228,8 @@ fn read_spill(data: &[u8]) -> Result<(u64, Group), Damaged> {
     let (key, _) = read_key(&mut input, None)?;
     let due =
         i64::try_from(input.varint()?).ok().and_then(Timestamp::from_millis).ok_or(Damaged("due time out of range"))?;
-    let late = input.byte()? != 0;
-    Ok((seq, Group { key, opened: Some((due, late)), block: input.bytes()?.to_vec() }))
+    let opened = record::opening(due, input.byte()?);
+    Ok((seq, Group { key, opened: Some(opened), block: input.bytes()?.to_vec() }))
 }
 
 fn replay(
@@ -234,6 +265,9 @@ fn weigher(names: &Names) -> impl Fn(&Row) -> u32 {
     move |row| names.sample(row).map_or(64, |sample| Sample::bytes_of(&sample.fields))
 }
 
-fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
-    names.reader().sensor(sensor).map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
+pub(super) fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
+    names
+        .reader()
+        .sensor(sensor_of(sensor))
+        .map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
 }

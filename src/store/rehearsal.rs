@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
+use super::held::Held;
 use super::journal::Journal;
+use super::kept::Kept;
 use super::lazy::{Lazy, Pool};
 use super::names::Names;
 use super::redelivery::Redelivery;
@@ -33,9 +36,11 @@ impl Rehearsal {
                 max_bytes,
                 when_full,
                 max_sensors,
+                clock: Default::default(),
                 policies,
                 write_behind: Duration::ZERO,
                 pool: Pool::default(),
+                keep: (Duration::ZERO, Duration::ZERO),
             },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
@@ -47,9 +52,14 @@ impl Rehearsal {
             next_segment: 1,
             backlog: Count::default(),
             lazy: Lazy::default(),
+            kept: Kept::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
+            moment: None,
+            calendar: Calendar::default(),
+            calendar_is_new: false,
+            held: Held::default(),
             stamps: HashMap::default(),
         };
         Self { state }

@@ -4,18 +4,13 @@
 //! first, last, minimum, maximum and sum of one field, encoded as samples are: decimals as differences, so that a
 //! temperature takes about ten bytes. A field without numbers has first and last only.
 
-#[cfg(test)]
-use crate::model::Number;
+use super::names::NameReader;
 use crate::model::codec::{self, Row};
-use crate::model::varint;
-#[cfg(test)]
-use crate::model::varint::{Damaged, Reader};
-use crate::model::{FieldStats, Timestamp, row_rollups};
+use crate::model::varint::{self, Damaged, Reader};
+use crate::model::{FieldName, FieldStats, Number, Timestamp, row_rollups};
 
 /// Values in the column of a field that has numbers, and of one that has none.
-#[cfg(test)]
 const NUMERIC: usize = 5;
-#[cfg(test)]
 const PLAIN: usize = 2;
 
 /// One bucket's rollup; fields are numbers of the dictionary.
@@ -55,7 +50,6 @@ impl RowRollup {
     }
 
     /// Reads what [`Self::encode`] wrote.
-    #[cfg(test)]
     pub(super) fn decode(input: &mut Reader<'_>, base: Timestamp) -> Result<Self, Damaged> {
         let count = input.u32()?;
         let mut time = |from: i64| {
@@ -79,6 +73,11 @@ impl RowRollup {
             stats.push((field, FieldStats { count, numbers, first, last }));
         }
         Ok(Self { count, first, last, stats })
+    }
+
+    /// Its fields by name; `None` if one has no name.
+    pub(super) fn named(&self, names: &NameReader) -> Option<Vec<(FieldName, FieldStats)>> {
+        self.stats.iter().map(|(field, stats)| Some((names.field(*field)?, stats.clone()))).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Segments: sealed buckets that wait for delivery, a pack to a row. Numbers grow with time and are never used twice.
 
+use crate::model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreError;
@@ -37,10 +38,22 @@ pub(super) fn read_after(db: &Connection, after: u64, until: u64) -> Result<Opti
     select.query_row([after, until], |row| Ok((row.get(0)?, row.get(1)?))).optional().doing("read the next segment")
 }
 
+/// One segment as it lies in the database.
+pub(super) fn read(db: &Connection, id: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let mut select = db.prepare_cached("SELECT data FROM segment WHERE id = ?1").doing("read a segment")?;
+    select.query_row([id], |row| row.get(0)).optional().doing("read a segment")
+}
+
 /// The number of the last segment; 0 if there is none.
 pub(super) fn last(db: &Connection) -> Result<u64, StoreError> {
     let last = db.query_row("SELECT id FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));
     Ok(last.optional().doing("read the last segment")?.unwrap_or(0))
+}
+
+/// The latest sample of the last segment.
+pub(super) fn until(db: &Connection) -> Result<Timestamp, StoreError> {
+    let last = db.query_row("SELECT last FROM segment ORDER BY id DESC LIMIT 1", [], |row| row.get(0));
+    Ok(Timestamp::clamped(last.optional().doing("read the last segment")?.unwrap_or(0)))
 }
 
 /// Counts segments and buckets. Looks at every row: for a start after damage, or of a file of the first release.

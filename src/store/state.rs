@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
+use super::held::{Held, latest_due};
 use super::journal::Journal;
+use super::kept::Kept;
 use super::lazy::Lazy;
 use super::ledger::Loss;
 use super::names::Names;
@@ -15,8 +18,10 @@ use super::record::{Frozen, Record};
 use super::redelivery::{Redelivery, Trace};
 use super::segment::{Packed, Packer};
 use super::{Delivery, StoreError, frame, recovery, segment};
-use crate::model::bucketer::{BucketKey, Bucketer, Closed, Pushed};
-use crate::model::{Reading, Sample, Timestamp};
+use crate::clock::{Moment, WhenUnsynced};
+use crate::model::bucketer::{Arrival, BucketKey, Bucketer, Closed, Pushed, held_series};
+use crate::model::codec::Row;
+use crate::model::{BucketPolicy, ClockState, Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
@@ -44,12 +49,20 @@ pub(super) struct State {
     pub backlog: Count,
     /// Sealed buckets that are not written.
     pub lazy: Lazy,
+    /// What stays after its delivery.
+    pub kept: Kept,
     /// Every segment up to this one is thinned.
     pub thinned_until: u64,
     /// Where spilled buckets lie.
     pub spills: HashMap<BucketKey, i64>,
     pub next_spill: i64,
-    /// The time last given to a reading that met its equal, by sensor: what comes after it must not go before it.
+    /// How the clock stands; `None` until it was told, and then every time is believed.
+    pub moment: Option<Moment>,
+    pub calendar: Calendar,
+    /// The calendar says what the disk does not.
+    pub calendar_is_new: bool,
+    pub held: Held,
+    /// The time last given to a reading that met its equal, by series: what comes after it must not go before it.
     pub stamps: HashMap<u32, Timestamp, foldhash::fast::RandomState>,
 }
 
@@ -75,36 +88,66 @@ impl State {
     fn push(&mut self, reading: &Reading, stamped: bool, now: Timestamp, report: &mut Report) {
         let policy = self.setup.policies.of(&reading.sensor);
         let Some(sensor) = self.names.sensor(&reading.sensor) else {
-            Loss::add(&mut report.refused, reading.at);
+            Loss::add(&mut report.refused, reading.at.plain());
             return;
         };
         let Some(mut row) = self.names.row(reading, policy.decimals) else {
-            Loss::add(&mut report.refused, reading.at);
+            Loss::add(&mut report.refused, reading.at.plain());
             return;
         };
+        let (series, arrival) = self.arrival(sensor, &mut row, stamped, now, report);
         let weight = Sample::bytes_of(&reading.fields);
         let arrived = row.at;
-        if stamped && let Some(&last) = self.stamps.get(&sensor) {
+        if stamped && let Some(&last) = self.stamps.get(&series) {
             if last >= arrived && last.since(arrived) < MAX_DRIFT {
                 row.at = last.plus(TICK);
-                self.stamps.insert(sensor, row.at);
+                self.stamps.insert(series, row.at);
             } else {
-                self.stamps.remove(&sensor);
+                self.stamps.remove(&series);
             }
         }
-        loop {
-            match self.bucketer.push(sensor, row, weight, policy, now) {
-                Pushed::Kept => report.readings += 1,
-                // Another reading of the same value, stamped in the same millisecond.
-                Pushed::Duplicate(again) if stamped && again.at.since(arrived) < MAX_DRIFT => {
-                    row = again;
-                    row.at = row.at.plus(TICK);
-                    self.stamps.insert(sensor, row.at);
-                    continue;
+        match place(&mut self.bucketer, policy, series, (row, weight), arrival, stamped) {
+            Some(at) => {
+                report.readings += 1;
+                if stamped && at > arrived {
+                    self.stamps.insert(series, at);
                 }
-                Pushed::Duplicate(_) => report.duplicates += 1,
             }
-            break;
+            None => report.duplicates += 1,
+        }
+    }
+
+    /// Which series a row goes to, and how it arrived. A stamp of a clock that was not trusted becomes a plain time here.
+    fn arrival(
+        &self,
+        sensor: u32,
+        row: &mut Row,
+        stamped: bool,
+        now: Timestamp,
+        report: &mut Report,
+    ) -> (u32, Arrival) {
+        let is_trusted = self.moment.as_ref().is_none_or(Moment::is_trusted);
+        let usual = Arrival { comparable: is_trusted || stamped, in_order: stamped, ..Arrival::at(now) };
+        if !row.at.is_unsynced() {
+            return (sensor, usual);
+        }
+        row.at = row.at.plain();
+        let stamp = Arrival { comparable: true, ..usual };
+        if is_trusted {
+            // It was under way when the clock became trusted.
+            row.at = row.at.shifted(self.moment.as_ref().map_or(0, Moment::correction));
+            report.restamped += 1;
+            return (sensor, Arrival { clock: ClockState::Restamped, in_order: false, ..stamp });
+        }
+        let config = &self.setup.clock;
+        match config.unsynced {
+            WhenUnsynced::Hold => {
+                (held_series(sensor), Arrival { latest_due: latest_due(now, config.hold_for), ..stamp })
+            }
+            WhenUnsynced::Flag => {
+                report.unsynced += 1;
+                (sensor, Arrival { clock: ClockState::Unsynced, ..stamp })
+            }
         }
     }
 
@@ -119,15 +162,19 @@ impl State {
     ) -> Result<(Record, Vec<Packed>), StoreError> {
         let step = self.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
         let mut record = Record { traces, groups: step.groups, ..Record::default() };
-        let mut packer = Packer::default();
+        let (mut packer, mut held) = (Packer::default(), Packer::default());
         let mut segments = Vec::new();
         let lazy = self.lazy.wants(self.backlog);
         let first_seq = step.closed.iter().map(Closed::first_seq).min().unwrap_or(seq);
         for closed in step.closed {
-            if !lazy {
+            if !lazy || closed.key().is_held() {
                 record.seals.push(closed.key());
             }
             let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
+            if sealed.key.is_held() {
+                self.held.fresh.extend(held.add(&sealed));
+                continue;
+            }
             report.sealed += 1;
             report.late += u64::from(sealed.late);
             segments.extend(packer.add(&sealed));
@@ -141,11 +188,14 @@ impl State {
                 self.lazy.freeze(id, packed, first_seq, now);
             }
         }
+        self.held.fresh.extend(held.finish());
+        record.seals.extend(step.gone);
         Ok((record, segments))
     }
 
-    /// Writes the record, and what must be written beside it so that old records can go.
-    pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<(), StoreError> {
+    /// Writes the record, and what must be written beside it so that old records can go; the lowest record that is needed
+    /// then.
+    pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<u64, StoreError> {
         record.next_segment = self.next_segment;
         record.backlog = self.backlog.buckets;
         record.segments = Some(self.backlog.segments);
@@ -165,17 +215,31 @@ impl State {
             recovery::store_snapshot(tx, seq, &self.bucketer, &self.redelivery)?;
             self.snapshot_seq = seq;
         }
-        self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))
+        let low = self.low(seq);
+        self.journal.write(tx, seq, low, &frame::seal(&record.encode()))?;
+        Ok(low)
     }
 
-    /// Settles a segment, wherever it is.
-    pub(super) fn settle(&mut self, tx: &Connection, id: u64, record: &mut Record) -> Result<(), StoreError> {
+    /// Settles a segment, wherever it is; with the time, what is to be kept of it is kept.
+    pub(super) fn settle(
+        &mut self,
+        tx: &Connection,
+        id: u64,
+        record: &mut Record,
+        keep: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         match self.lazy.take(id) {
             Some(held) => {
                 record.gone.push(id);
+                if let Some(now) = keep {
+                    self.kept.take_pack(tx, id, &held.packed, now)?;
+                }
                 self.forget_spills(tx, held.packed.keys.iter().map(|(key, _)| key))
             }
             None => {
+                if let Some(now) = keep {
+                    self.kept.take_row(tx, id, &self.names, now)?;
+                }
                 self.backlog.deleted(segment::delete(tx, id)?);
                 Ok(())
             }
@@ -210,8 +274,32 @@ impl State {
     }
 
     /// The lowest record that is still needed once `seq` is written.
-    pub(super) fn low(&self, seq: u64) -> u64 {
+    fn low(&self, seq: u64) -> u64 {
         let needed = self.bucketer.first_seq().into_iter().chain(self.lazy.first_seq()).min();
         needed.unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
+    }
+}
+
+/// Puts a row into its bucket; the time it has there, `None` if it is there already. Another reading of the same value,
+/// stamped in the same millisecond, gets the next one that is free.
+pub(super) fn place(
+    bucketer: &mut Bucketer,
+    policy: &BucketPolicy,
+    series: u32,
+    (mut row, weight): (Row, u32),
+    arrival: Arrival,
+    stamped: bool,
+) -> Option<Timestamp> {
+    let first = row.at;
+    loop {
+        let at = row.at;
+        match bucketer.push(series, row, weight, policy, arrival) {
+            Pushed::Kept => return Some(at),
+            Pushed::Duplicate(again) if stamped && at.since(first) < MAX_DRIFT => {
+                row = again;
+                row.at = at.plus(TICK);
+            }
+            Pushed::Duplicate(_) => return None,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The one task that writes: takes what waits, commits it together, tells the sources, looks after the log.
 //!
-//! A batch is committed when its oldest delivery has waited `commit_every`, when it is large, or when a source cannot go
-//! on without it. When a commit fails the batch is kept and tried again on a fresh engine; meanwhile the inlets fill up
+//! A batch is committed when its oldest delivery has waited `commit_every` (or longer, if every sender keeps what it sent
+//! until the receipt), when it is large, or when a source cannot go on without it. When a commit fails the batch is kept and tried again on a fresh engine; meanwhile the inlets fill up
 //! and the sources wait, and what the forwarder settles is still written, since that makes room.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::engine::{Batch, Engine, Report, Setup};
 use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
-use super::{Deliveries, Head, Receipt, Settled, StoreError, database};
+use super::{Deliveries, Head, Receipt, Settled, StoreError, calendar, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -54,6 +54,7 @@ pub struct Writer {
     pub(super) names: NameReader,
     pub(super) head: watch::Sender<Head>,
     pub(super) commit_every: Duration,
+    pub(super) commit_every_resendable: Duration,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
 }
@@ -99,16 +100,20 @@ impl Writer {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(wake) => {
-                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) || self.is_due() || self.salvage.is_some() {
+                    calendar::tell(&self.clock, self.stats.store());
+                    let is_time = deadline.is_some_and(|deadline| deadline <= Instant::now());
+                    if is_time || self.is_due() || self.salvage.is_some() || self.is_releasing() {
                         return Some(gathered);
                     }
                 }
                 delivery = self.deliveries.next(), if ends.deliveries => match delivery {
                     Some((delivery, weight)) => {
                         gathered.add(delivery, weight);
-                        deadline.get_or_insert_with(|| Instant::now() + self.commit_every);
                         // All that wait: setting a timer for each would cost more than taking it.
                         self.take_waiting(&mut gathered);
+                        let wait = if gathered.pressing { self.commit_every } else { self.commit_every_resendable };
+                        let until = Instant::now() + wait;
+                        deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
                         if gathered.urgent || gathered.weight >= FULL_WEIGHT {
                             return Some(gathered);
                         }
@@ -145,7 +150,7 @@ impl Writer {
     /// When to look again: at the deadline, or when a bucket is due.
     fn wake(&self, deadline: Option<Instant>) -> Instant {
         let due = self.engine.as_ref().and_then(Engine::next_due);
-        let longest = if self.salvage.is_some() { SETTLE_WAIT } else { MAX_SLEEP };
+        let longest = if self.salvage.is_some() || self.is_releasing() { SETTLE_WAIT } else { MAX_SLEEP };
         let due = Instant::now() + due.map_or(longest, |due| due.since(self.clock.now()).min(longest));
         deadline.map_or(due, |deadline| deadline.min(due))
     }
@@ -153,6 +158,12 @@ impl Writer {
     fn is_due(&self) -> bool {
         let now = self.clock.now();
         self.engine.as_ref().is_some_and(|engine| engine.next_due().is_some_and(|due| due <= now))
+    }
+
+    /// Whether there is something to release; looks at the clock, which may be trusted meanwhile.
+    fn is_releasing(&self) -> bool {
+        let moment = self.clock.look();
+        self.engine.as_ref().is_some_and(|engine| engine.is_releasing(&moment))
     }
 
     /// Commits, however often it must be tried, and tells everyone.
@@ -203,7 +214,8 @@ impl Writer {
     /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
     async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
-        let (shared, now, tried) = (Arc::clone(batch), self.clock.now(), self.tried.take());
+        let (shared, moment, tried) = (Arc::clone(batch), self.clock.look(), self.tried.take());
+        let now = moment.now;
         let started = std::time::Instant::now();
         let work = move || -> Result<Committed, (StoreError, Option<u64>)> {
             let (mut engine, salvage) = match engine {
@@ -214,10 +226,12 @@ impl Writer {
                 engine.make_durable().map_err(|error| (error, tried))?;
                 return Ok(Committed { engine, salvage, report: Report::default(), long: true });
             }
+            engine.take_moment(&moment).map_err(|error| (error, Some(engine.last_record() + 1)))?;
             let trying = engine.last_record() + 1;
-            let report = engine.commit(&shared, now).map_err(|error| (error, Some(trying)))?;
+            let mut report = engine.commit(&shared, now).map_err(|error| (error, Some(trying)))?;
             // If that cannot be told, the checkpoint will tell why.
             let long = engine.is_log_long().unwrap_or(true);
+            report.written = engine.wear.take();
             Ok(Committed { engine, salvage, report, long })
         };
         Ok(match spawn_blocking(work).await.context("the store panicked")? {
@@ -299,14 +313,18 @@ impl Writer {
     /// Copies the log into the file. After the receipts: nobody waits for it.
     async fn checkpoint(&mut self) -> anyhow::Result<()> {
         let Some(engine) = self.engine.take() else { return Ok(()) };
+        let path = self.setup.path.clone();
         let (engine, result) = spawn_blocking(move || {
-            let result = database::checkpoint(&engine.db);
+            let result = database::checkpoint_and_measure(&engine.db, &path);
             (engine, result)
         })
         .await
         .context("the store panicked")?;
         match result {
-            Ok(()) => self.engine = Some(engine),
+            Ok(written) => {
+                self.stats.store().written.inc_by(written);
+                self.engine = Some(engine);
+            }
             // The next commit begins with a fresh connection.
             Err(error) => self.stats.store().condition.down(self.clock.now(), &error),
         }
@@ -348,6 +366,9 @@ impl Writer {
         stats.late.inc_by(report.late);
         stats.dead_letters.inc_by(report.dead_letters);
         stats.evicted.inc_by(report.evicted);
+        stats.written.inc_by(report.written);
+        stats.restamped.inc_by(report.restamped);
+        stats.unsynced.inc_by(report.unsynced);
         if report.committed {
             stats.commits.inc();
             stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));

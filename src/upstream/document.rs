@@ -4,6 +4,7 @@
 
 mod rollups;
 mod samples;
+mod series;
 #[cfg(test)]
 mod shape_tests;
 mod write;
@@ -17,7 +18,9 @@ use mongodb::bson::{RawDocument, RawDocumentBuf};
 
 use super::collection::Collections;
 use super::{Rollups, Shape, identity};
-use crate::model::{FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window};
+use crate::model::{
+    ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
+};
 use write::{Builder, date, whole};
 
 /// Version of the document's form, in its field `schema`.
@@ -40,6 +43,8 @@ pub struct Context {
     pub meta: HashMap<SensorName, Meta>,
     /// Which collection takes which document.
     pub collections: Collections,
+    /// Whether samples become measurements of a time series collection.
+    pub series: bool,
 }
 
 /// How long the database keeps a bucket.
@@ -81,6 +86,10 @@ pub struct Document {
     pub tries: u32,
     /// How often it was answered with an error that this program does not know.
     pub(crate) riddles: u32,
+    /// Since when it is not certain whether its measurements are stored.
+    pub(crate) suspect: Option<tokio::time::Instant>,
+    /// Its measurements, where they go one by one.
+    pub rows: Vec<RawDocumentBuf>,
     /// The exact bytes.
     pub bson: RawDocumentBuf,
 }
@@ -98,12 +107,28 @@ impl Document {
         let bson = build(bucket, context, &id, &hash, now);
         let collection = context.collections.of(&context.site, &bucket.sensor, bucket.part);
         let (samples, window) = (bucket.count(), bucket.window);
-        Self { id, hash, samples, window, collection, first_sent: None, rekeyed: 0, tries: 0, riddles: 0, bson }
+        let rows = if context.series { series::measurements(bucket, &hash, context) } else { Vec::new() };
+        let suspect = None;
+        Self {
+            id,
+            hash,
+            samples,
+            window,
+            rows,
+            suspect,
+            collection,
+            first_sent: None,
+            rekeyed: 0,
+            tries: 0,
+            riddles: 0,
+            bson,
+        }
     }
 
-    /// Its size in bytes.
+    /// Bytes that go upstream.
     pub fn bytes(&self) -> usize {
-        self.bson.as_bytes().len()
+        let rows: usize = self.rows.iter().map(|row| row.as_bytes().len()).sum();
+        if rows > 0 { rows } else { self.bson.as_bytes().len() }
     }
 
     /// The same content under the next `_id`; `false` if there is none left.
@@ -165,11 +190,12 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str, now: Ti
     if bucket.rollup.is_some() {
         doc.put(&names.thinned, true);
     }
-    doc.put(&names.clock, "synced");
+    doc.put(&names.clock, bucket.clock.as_str());
     doc.put(&names.hash, hash);
     doc.put(&names.store, context.store.as_str());
     doc.put(&names.schema, SCHEMA);
-    if let Some(kept) = context.retention {
+    // Times that are not believed may lie in 1970: such a bucket would be gone before anybody saw it.
+    if let Some(kept) = context.retention.filter(|_| bucket.clock < ClockState::Unsynced) {
         let expires = bucket.window.end().plus(kept.after_window).max(now.plus(kept.after_sending));
         doc.put(&names.expire_at, date(expires));
     }

@@ -22,6 +22,7 @@ fn context() -> Context {
         shape: Shape::default(),
         meta: HashMap::new(),
         collections: Collections::new("telemetry", "buckets", None),
+        series: false,
     }
 }
 
@@ -210,5 +211,19 @@ fn a_thinned_bucket_keeps_its_rollups_and_its_hash_and_says_so() {
     assert!(thin.get_array("samples").unwrap().is_empty() && !whole.contains_key("thinned"));
     for key in ["_id", "first", "last", "count", "stats", "hash"] {
         assert_eq!(thin.get(key), whole.get(key), "{key}");
+    }
+}
+
+#[test]
+fn the_document_says_what_is_known_of_the_clock_and_unsynced_times_delete_nothing() {
+    let mut context = context();
+    context.retention = Some(Retention { after_window: Duration::from_secs(86_400), after_sending: Duration::ZERO });
+    for (clock, expires) in [(ClockState::Synced, true), (ClockState::Restamped, true), (ClockState::Unsynced, false)] {
+        let mut bucket = bucket("s", 0, 0, &[(1, 2.0)]);
+        bucket.clock = clock;
+        let document = Document::of(&bucket, &context);
+        let bson = parsed(&document);
+        assert_eq!(bson.get_str("clock").unwrap(), clock.as_str());
+        assert_eq!(bson.contains_key("expireAt"), expires, "{clock:?}");
     }
 }

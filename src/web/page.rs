@@ -29,6 +29,8 @@ pub(super) fn render(status: &Status) -> Markup {
                 p { "tipbucket " (status.version) " · up " (duration(status.uptime_s)) " · " (status.now) }
                 h2 { "Sources" }
                 (sources(status))
+                h2 { "Clock" }
+                (clock(status))
                 h2 { "Store" }
                 (store(status))
                 h2 { "Upstream" }
@@ -58,6 +60,18 @@ fn sources(status: &Status) -> Markup {
     }
 }
 
+fn clock(status: &Status) -> Markup {
+    let clock = &status.clock;
+    html! {
+        table {
+            tr { td { "state" } td { (condition(&clock.condition)) } }
+            @if clock.held > 0 { (row("samples that wait for it", clock.held)) }
+            @if clock.restamped > 0 { (row("samples put right", clock.restamped)) }
+            @if clock.unsynced > 0 { (row("samples marked as unsynced", clock.unsynced)) }
+        }
+    }
+}
+
 fn store(status: &Status) -> Markup {
     let store = &status.store;
     let size = |bytes: i64| ByteSize::b(u64::try_from(bytes).unwrap_or(0)).display().iec().to_string();
@@ -70,6 +84,7 @@ fn store(status: &Status) -> Markup {
             (row("sealed buckets", store.sealed))
             (row("waiting for delivery", store.backlog_buckets))
             tr { td { "disk" } td { (size(store.bytes)) " of " (size(store.max_bytes)) } }
+            tr { td { "written to the card" } td { (ByteSize::b(store.written_bytes).display().iec()) } }
             (row("dead letters", store.dead_letters))
             @if store.thinned > 0 { tr { td { "samples thinned for want of room" } td.down { (store.thinned) } } }
             @if store.evicted > 0 { tr { td { "evicted for want of room" } td.down { (store.evicted) } } }
@@ -90,6 +105,9 @@ fn upstream(status: &Status) -> Markup {
             (row("attempts that failed", upstream.failures))
             @if upstream.conflicts > 0 { (row("sent under a second _id", upstream.conflicts)) }
             @if upstream.refused > 0 { tr { td { "refused for good" } td.down { (upstream.refused) } } }
+            @if let Some(left) = upstream.drained_in_s {
+                tr { td { "backlog drained in about" } td { (left) " s" } }
+            }
             tr { td { "last delivery" } td { (upstream.last_delivery.as_deref().unwrap_or("none yet")) } }
         }
     }

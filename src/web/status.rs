@@ -19,6 +19,8 @@ pub struct Status {
     pub now: String,
     /// Seconds since the daemon was started.
     pub uptime_s: u64,
+    /// Whether the time is believed.
+    pub clock: ClockStatus,
     /// The local store.
     pub store: StoreStatus,
     /// Where buckets go.
@@ -38,6 +40,21 @@ pub struct ConditionStatus {
     pub detail: String,
     /// Failures since it last worked.
     pub failures: u64,
+}
+
+/// The clock. Counters are since the start of the daemon.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ClockStatus {
+    /// `up` if the time is trusted; and why, or why not.
+    pub condition: ConditionStatus,
+    /// How far the time told is from the steady line, in milliseconds.
+    pub offset_ms: i64,
+    /// Samples that wait for a trusted clock.
+    pub held: i64,
+    /// Samples whose times were put right.
+    pub restamped: u64,
+    /// Samples in buckets that say that the clock was not trusted.
+    pub unsynced: u64,
 }
 
 /// The local store. Counters are since the start of the daemon.
@@ -71,6 +88,8 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Dead letters written.
     pub dead_letters: u64,
+    /// Bytes written to the card by commits and checkpoints, without what the file system adds.
+    pub written_bytes: u64,
     /// Bytes in use.
     pub bytes: i64,
     /// Bytes that may be used.
@@ -100,6 +119,8 @@ pub struct UpstreamStatus {
     pub conflicts: u64,
     /// Buckets refused for good.
     pub refused: u64,
+    /// Seconds until the backlog is drained if it goes on like now; `null` if there is none, or nobody can tell.
+    pub drained_in_s: Option<i64>,
     /// When the last bucket was delivered.
     pub last_delivery: Option<String>,
 }
@@ -141,6 +162,13 @@ impl Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now: now.to_string(),
             uptime_s: now.since(subject.started).as_secs(),
+            clock: ClockStatus {
+                condition: condition(&store.clock_condition),
+                offset_ms: store.clock_offset_ms.get(),
+                held: store.held.get(),
+                restamped: store.restamped.get(),
+                unsynced: store.unsynced.get(),
+            },
             store: StoreStatus {
                 condition: condition(&store.condition),
                 readings: store.readings.get(),
@@ -156,6 +184,7 @@ impl Status {
                 thinned: store.thinned.get(),
                 evicted: store.evicted.get(),
                 dead_letters: store.dead_letters.get(),
+                written_bytes: store.written.get(),
                 bytes: store.bytes.get(),
                 max_bytes: store.max_bytes.get(),
                 commits: store.commits.get(),
@@ -170,6 +199,7 @@ impl Status {
                 failures: upstream.failures.get(),
                 conflicts: upstream.conflicts.get(),
                 refused: upstream.refused.get(),
+                drained_in_s: Some(upstream.drained_in_s.get()).filter(|left| *left >= 0),
                 last_delivery: instant(upstream.last_delivery_ms.get()),
             },
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),

@@ -56,10 +56,15 @@ impl SourceConfig for Config {
         });
         Claims {
             client: client.map(|(address, id)| (format!("{}:{}", address.host, address.port), id)),
+            resends: self.topics.iter().all(|topic| topic.qos > 0),
             sensors: self.topics.iter().filter_map(fixed).collect(),
             units: units.collect(),
             ..Claims::default()
         }
+    }
+
+    fn tells_time(&self) -> bool {
+        self.topics.iter().any(|topic| topic.time.is_some())
     }
 
     fn contradictions(&self) -> Vec<(String, String)> {

@@ -1,7 +1,14 @@
 //! The store against real files: through its two ends, with restarts between.
 
+mod clock;
+mod commits;
 mod damage;
+mod kept;
+mod lanes;
 mod lazy;
+mod pack;
+mod time;
+mod view;
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,9 +17,8 @@ use bytesize::ByteSize;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::model::Sample;
 use crate::model::{
-    BucketPolicy, FieldName, Reading, SealedBucket, SensorName, SourceName, Timestamp, Value, WindowLength,
+    BucketPolicy, FieldName, Reading, Sample, SealedBucket, SensorName, SourceName, Timestamp, Value, WindowLength,
 };
 
 const START: i64 = 1_796_043_600_000;
@@ -50,14 +56,7 @@ async fn site_with(
     let mut settings = Config { path: folder.join("t.db"), max_bytes: ByteSize::mib(48), ..Config::default() };
     config(&mut settings);
     let stats = Stats::default();
-    let opened = open(
-        &settings,
-        SiteName::new("test").unwrap(),
-        policies(max_samples),
-        max_sensors,
-        clock.clone(),
-        stats.clone(),
-    );
+    let opened = open(&settings, site_name(), policies(max_samples), max_sensors, clock.clone(), stats.clone());
     let (inlet, outlet, writer) = opened.await.unwrap();
     Site { inlet, outlet, writer: tokio::spawn(writer.run()), stats, clock }
 }
@@ -80,13 +79,14 @@ impl Site {
     }
 
     async fn buckets(&mut self, n: usize) -> (Vec<SealedBucket>, Vec<SegmentId>) {
+        self.buckets_within(n, Duration::from_secs(3600)).await
+    }
+
+    async fn buckets_within(&mut self, n: usize, each: Duration) -> (Vec<SealedBucket>, Vec<SegmentId>) {
         let (mut buckets, mut segments) = (Vec::new(), Vec::new());
         while buckets.len() < n {
-            let parcel = tokio::time::timeout(Duration::from_secs(3600), self.outlet.next())
-                .await
-                .expect("buckets in time")
-                .unwrap()
-                .unwrap();
+            let parcel =
+                tokio::time::timeout(each, self.outlet.next()).await.expect("buckets in time").unwrap().unwrap();
             segments.push(parcel.id);
             buckets.extend(parcel.buckets.iter().map(|bucket| bucket.unpack().unwrap()));
         }

@@ -1,10 +1,12 @@
 //! Delivery against servers, peers and folders.
 
+mod admin;
 mod answers;
 mod archive;
 mod database;
 mod economy;
 mod faults;
+mod fleet;
 mod forward;
 mod login;
 mod manners;
@@ -82,6 +84,7 @@ fn bucket(sensor: &str, part: u32, values: &[f64]) -> SealedBucket {
         part,
         sealed: SealReason::Window,
         late: false,
+        clock: tipbucket::model::ClockState::Synced,
         rollup: None,
         samples: values.iter().enumerate().map(sample).collect(),
     }
