@@ -153,6 +153,8 @@ pub struct StoreStats {
     pub evicted: Counter,
     /// Samples replaced by their rollups because the disk budget was short.
     pub thinned: Counter,
+    /// Bytes written to the card by commits and checkpoints, without what the file system adds.
+    pub written: Counter,
     /// Buckets that are open.
     pub open_buckets: Gauge,
     /// Sensors known.

@@ -5,6 +5,7 @@
 
 mod capture;
 mod check;
+mod durability;
 mod export;
 mod logging;
 mod printing;

@@ -114,7 +114,13 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} readings of {} sensors · {} open buckets · {} sealed · {} dead letters",
         store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
     )?;
-    writeln!(out, "          {} of {}", size(store.bytes), size(store.max_bytes))?;
+    writeln!(
+        out,
+        "          {} of {} · {}",
+        size(store.bytes),
+        size(store.max_bytes),
+        wear(store.written_bytes, report.uptime_s)
+    )?;
     writeln!(out, "upstream  {}", words(&upstream.condition))?;
     let last = upstream.last_delivery.as_deref().unwrap_or("none yet");
     writeln!(
@@ -188,6 +194,16 @@ fn words(condition: &ConditionStatus) -> String {
     let since = condition.since.as_deref().map(|since| format!(" since {since}")).unwrap_or_default();
     let detail = if condition.detail.is_empty() { String::new() } else { format!(" · {}", condition.detail) };
     format!("{}{since}{detail}", condition.state)
+}
+
+/// What the card bears. A rate is told once an hour can stand for the day.
+fn wear(bytes: u64, uptime_s: u64) -> String {
+    let written = format!("{} written to the card", size(i64::try_from(bytes).unwrap_or(i64::MAX)));
+    if uptime_s < 3600 {
+        return written;
+    }
+    let a_day = u128::from(bytes) * 86_400 / u128::from(uptime_s);
+    format!("{written}, {} a day", size(i64::try_from(a_day).unwrap_or(i64::MAX)))
 }
 
 fn size(bytes: i64) -> String {

@@ -111,6 +111,8 @@ pub struct Claims {
     pub client: Option<(String, String)>,
     /// Sensors whose names are fixed in the table.
     pub sensors: Vec<String>,
+    /// Whether whoever sends keeps each reading until we confirm it.
+    pub resends: bool,
     /// Units declared there, as (sensor, field, unit).
     pub units: Vec<(String, String, String)>,
 }

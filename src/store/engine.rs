@@ -16,6 +16,7 @@ use super::ledger::{self, Loss};
 use super::record::Record;
 use super::schema::META_SALVAGE;
 use super::state::State;
+use super::wear::Wear;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
 use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
@@ -23,6 +24,8 @@ use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
+/// Bytes of samples in open buckets above which the largest are sealed: ten thousand sensors with some 250 samples each.
+const MAX_OPEN_BYTES: usize = 6 << 20;
 /// By how much the clock must go back to count as set: less is the kernel's own adjustment.
 const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
@@ -68,6 +71,8 @@ pub(super) struct Report {
     pub thinned: u64,
     /// Buckets deleted undelivered.
     pub evicted: u64,
+    /// Bytes written to the card.
+    pub written: u64,
     /// Samples whose times were put right.
     pub restamped: u64,
     /// Samples that went into unsynced buckets.
@@ -99,6 +104,8 @@ impl Count {
 pub(super) struct Engine {
     pub(super) db: Connection,
     pub(super) state: State,
+    /// What its commits write.
+    pub(super) wear: Wear,
 }
 
 impl Engine {
@@ -108,6 +115,7 @@ impl Engine {
         let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            self.state.bucketer.close_largest(MAX_OPEN_BYTES);
             release = self.state.release(&self.db, &mut report)?;
             overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
@@ -156,11 +164,11 @@ impl Engine {
             ledger::record(&tx, now, loss, "too many sensors")?;
         }
         letters::store(&tx, &letters, now)?;
-        self.state.journal_record(&tx, seq, record)?;
+        let low = self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         self.state.lazy.publish();
         report.committed = true;
         Ok(report)
@@ -240,11 +248,11 @@ impl Engine {
         self.state.held = Held::load(&self.db)?.0;
         let seq = self.state.seq + 1;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
-        self.state.journal_record(&tx, seq, Record::default())?;
+        let low = self.state.journal_record(&tx, seq, Record::default())?;
         tx.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that all segments are back")?;
         tx.commit().doing("commit")?;
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         Ok(())
     }
 
@@ -276,8 +284,9 @@ impl Engine {
     }
 
     /// Whether the write-ahead log is long enough to be copied into the file.
-    pub(super) fn is_log_long(&self) -> Result<bool, StoreError> {
+    pub(super) fn is_log_long(&mut self) -> Result<bool, StoreError> {
         let (frames, copied) = database::log_frames(&self.db)?;
+        self.wear.committed(frames);
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 

@@ -42,6 +42,7 @@ mod tests;
 mod thin;
 mod view;
 mod wal;
+mod wear;
 mod writer;
 
 pub use backlog::{Backlog, Lost, PackedBucket, Parcel, SegmentId, Settled};
@@ -116,6 +117,7 @@ pub async fn open(
         names,
         head,
         commit_every: config.commit_every,
+        commit_every_resendable: config.commit_every_resendable.max(config.commit_every),
         clock,
         stats,
     };

@@ -20,6 +20,7 @@ use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
+use super::wear::Wear;
 use super::{StoreError, frame, segment};
 use crate::model::bucketer::{BucketKey, Bucketer, Group, Open, Opened, sensor_of};
 use crate::model::codec::Row;
@@ -36,7 +37,8 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     names::fill_sums(&db)?;
     let mut state = rebuild(&db, setup, budget, reader)?;
     recall_time(&db, &mut state)?;
-    Ok(Engine { db, state })
+    let (frames, _) = database::log_frames(&db)?;
+    Ok(Engine { db, state, wear: Wear::new(frames) })
 }
 
 /// Rebuilds everything in memory. Only reads.

@@ -37,6 +37,7 @@ impl Collector for Facts {
             ("store_redelivered", "Messages delivered again by a broker and recognised", store.redelivered.get()),
             ("store_sensor_limit", "Readings of sensors beyond site.max_sensors", store.sensor_limit.get()),
             ("store_commits", "Transactions committed", store.commits.get()),
+            ("store_written_bytes", "Bytes written to the card by commits and checkpoints", store.written.get()),
             ("store_sealed_buckets", "Buckets sealed", store.sealed.get()),
             ("store_late_buckets", "Buckets opened for late readings", store.late.get()),
             ("store_thinned_samples", "Samples replaced by rollups for want of room", store.thinned.get()),

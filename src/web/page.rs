@@ -84,6 +84,7 @@ fn store(status: &Status) -> Markup {
             (row("sealed buckets", store.sealed))
             (row("waiting for delivery", store.backlog_buckets))
             tr { td { "disk" } td { (size(store.bytes)) " of " (size(store.max_bytes)) } }
+            tr { td { "written to the card" } td { (ByteSize::b(store.written_bytes).display().iec()) } }
             (row("dead letters", store.dead_letters))
             @if store.thinned > 0 { tr { td { "samples thinned for want of room" } td.down { (store.thinned) } } }
             @if store.evicted > 0 { tr { td { "evicted for want of room" } td.down { (store.evicted) } } }

@@ -88,6 +88,8 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Dead letters written.
     pub dead_letters: u64,
+    /// Bytes written to the card by commits and checkpoints, without what the file system adds.
+    pub written_bytes: u64,
     /// Bytes in use.
     pub bytes: i64,
     /// Bytes that may be used.
@@ -182,6 +184,7 @@ impl Status {
                 thinned: store.thinned.get(),
                 evicted: store.evicted.get(),
                 dead_letters: store.dead_letters.get(),
+                written_bytes: store.written.get(),
                 bytes: store.bytes.get(),
                 max_bytes: store.max_bytes.get(),
                 commits: store.commits.get(),

@@ -61,6 +61,7 @@ impl SourceConfig for Config {
         });
         Claims {
             client: client.map(|(address, id)| (format!("{}:{}", address.host, address.port), id)),
+            resends: self.topics.iter().all(|topic| topic.qos > 0),
             sensors: self.topics.iter().filter_map(fixed).collect(),
             units: units.collect(),
             ..Claims::default()

@@ -1,10 +1,12 @@
 //! The store against real files: through its two ends, with restarts between.
 
 mod clock;
+mod commits;
 mod damage;
 mod kept;
 mod lanes;
 mod lazy;
+mod pack;
 mod time;
 mod view;
 
