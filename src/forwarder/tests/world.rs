@@ -141,6 +141,10 @@ impl Backlog for FakeBacklog {
         Ok(self.0.with(|w| w.lost.iter().filter(|lost| lost.id > after).take(most).cloned().collect()))
     }
 
+    fn upstream_takes(&mut self, takes: bool) {
+        self.0.with(|world| world.takes.push(takes));
+    }
+
     fn store_id(&self) -> &str {
         "0badcafe"
     }
