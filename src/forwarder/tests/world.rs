@@ -137,12 +137,12 @@ impl Backlog for FakeBacklog {
         })
     }
 
-    fn upstream_takes(&mut self, takes: bool) {
-        self.0.with(|world| world.takes.push(takes));
-    }
-
     async fn losses(&mut self, after: i64, _: Timestamp, most: usize) -> Result<Vec<Lost>, StoreError> {
         Ok(self.0.with(|w| w.lost.iter().filter(|lost| lost.id > after).take(most).cloned().collect()))
+    }
+
+    fn upstream_takes(&mut self, takes: bool) {
+        self.0.with(|world| world.takes.push(takes));
     }
 
     fn store_id(&self) -> &str {
