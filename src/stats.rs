@@ -2,6 +2,8 @@
 //!
 //! Every part gets a handle and writes to it; nobody decides anything by reading one.
 
+mod tap;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+
+pub use tap::{Seen, Tap};
 
 use crate::model::{SourceName, Timestamp};
 
@@ -89,6 +93,8 @@ pub struct SourceStats {
     pub condition: Condition,
     /// What of it cannot be taken; told rarely, the dead letters have the rest.
     pub refusals: Condition,
+    /// What it receives and refuses, for whoever watches it.
+    pub tap: Tap,
 }
 
 impl SourceStats {
@@ -105,6 +111,7 @@ impl SourceStats {
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
             refusals: Condition::new(format!("source {name}")),
+            tap: Tap::default(),
         }
     }
 }

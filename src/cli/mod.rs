@@ -3,6 +3,7 @@
 //! Results go to the standard output, everything else to the standard error output. Exit codes: 0 done, 1 failed with one
 //! readable message, 2 wrong usage.
 
+mod capture;
 mod check;
 mod durability;
 mod export;
@@ -12,6 +13,7 @@ mod query;
 #[cfg(test)]
 mod query_tests;
 mod run;
+mod sniff;
 mod status;
 mod times;
 mod upstream;
@@ -45,6 +47,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Status(status::Status),
+    Sniff(sniff::Sniff),
     Query(query::Query),
     Export(export::Export),
     Upstream(upstream::Upstream),
@@ -94,6 +97,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(run) => run.execute(&mut out),
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
+        Command::Sniff(sniff) => sniff.execute(&mut out),
         Command::Query(query) => query.execute(&mut out, Clock::system().now()),
         Command::Export(export) => export.execute(&mut out, Clock::system().now()),
         Command::Upstream(upstream) => upstream.execute(&mut out),

@@ -265,7 +265,39 @@ mod tests {
         check("C4 82 1B 7F FF FF FF FF FF FF FF 01", Err("beyond any double"));
     }
 
+    /// Bytes of a map, written by the library that reads them here.
+    fn written(pairs: &[(String, Value)]) -> Vec<u8> {
+        let mut room = [0; 1024];
+        let mut left = &mut room[..];
+        let mut encoder = ciborium_ll::Encoder::from(&mut left);
+        encoder.push(Header::Map(Some(pairs.len()))).unwrap();
+        for (key, value) in pairs {
+            encoder.text(key, None).unwrap();
+            let header = match value {
+                Value::I64(v @ 0..) => Header::Positive(*v as u64),
+                Value::I64(v) => Header::Negative(!*v as u64),
+                Value::U64(v) => Header::Positive(*v),
+                Value::F64(v) => Header::Float(*v),
+                Value::Bool(v) => Header::Simple(if *v { simple::TRUE } else { simple::FALSE }),
+                Value::Text(_) => unreachable!("not made here"),
+            };
+            encoder.push(header).unwrap();
+        }
+        let unused = left.len();
+        room[..1024 - unused].to_vec()
+    }
+
     proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_back(i: i64, u: u64, f: f64, b: bool) {
+            proptest::prop_assume!(f.is_finite());
+            let values = [Value::I64(i), Value::unsigned(u), Value::F64(f), Value::Bool(b)];
+            let pairs: Vec<_> = values.into_iter().enumerate().map(|(n, v)| (format!("k{n}"), v)).collect();
+            let read = parse(&written(&pairs));
+            let members = pairs.into_iter().map(|(key, value)| (Cow::Owned(key), Node::Scalar(value))).collect();
+            proptest::prop_assert_eq!(read, Ok(Node::Map(members)));
+        }
+
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>) {
             let _ = parse(&bytes);

@@ -27,6 +27,8 @@ pub struct Decoded {
     pub refused: Refused,
     /// What an operator should know although nothing was refused.
     pub notes: Vec<String>,
+    /// There were more than [`MAX_BATCH`].
+    is_full: bool,
 }
 
 /// One reading, before it is known whether its name and time are believed.
@@ -87,14 +89,16 @@ impl fmt::Display for Refused {
 }
 
 impl Decoded {
-    /// Adds a reading, unless there are too many already; the excess is one reason.
-    pub(super) fn push(&mut self, measured: Measured) {
-        if self.readings.len() < MAX_BATCH {
+    /// Adds a reading. False if there are too many already: the excess is one reason.
+    pub(super) fn push(&mut self, measured: Measured) -> bool {
+        let has_room = self.readings.len() < MAX_BATCH;
+        if has_room {
             self.readings.push(measured);
-        } else if self.readings.len() == MAX_BATCH {
+        } else if !std::mem::replace(&mut self.is_full, true) {
             self.refused
                 .add(None, format_args!("more than {MAX_BATCH} readings in one payload: the others are not taken"));
         }
+        has_room
     }
 
     /// The same, or its reasons if nothing was taken although something was there.

@@ -39,7 +39,11 @@ impl Decoder {
                 continue;
             }
             match self.line(line, format, local, &mut decoded) {
-                Ok(measured) => decoded.push(measured),
+                Ok(measured) => {
+                    if !decoded.push(measured) {
+                        break;
+                    }
+                }
                 Err(reason) => decoded.refused.add(None, format_args!("line {number}: {reason}")),
             }
         }
@@ -271,6 +275,22 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_back(v: f64, i: i64, u: u64, b: bool, key in "[a-z ,=]{1,9}", tag in "[a-z ,=]{1,9}") {
+            proptest::prop_assume!(v.is_finite());
+            let escaped = |text: &str| text.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ");
+            let line = format!("m,t={} {}_v={v:e},i={i}i,u={u}u,b={b} 1556813561098000000", escaped(&tag), escaped(&key));
+            let local = Local { zone: None, arrival: Timestamp::EPOCH };
+            let decoded = Decoder::default().decode(line.as_bytes(), &Format::Auto, local).unwrap();
+            let found = &decoded.readings[0];
+            let series = format!("m,t={tag}");
+            proptest::prop_assert_eq!(found.sensor.as_deref(), Some(series.as_str()));
+            let named = format!("{key}_v");
+            proptest::prop_assert_eq!(found.fields[0].0.as_str(), named.as_str());
+            let values: Vec<Value> = found.fields.iter().map(|(_, value)| value.clone()).collect();
+            proptest::prop_assert_eq!(values, [Value::F64(v), Value::I64(i), Value::unsigned(u), Value::Bool(b)]);
+        }
+
         #[test]
         fn no_text_makes_it_panic(text: String, lines in r#"[mv=,\\ "0-9iut.\n-]{0,60}"#) {
             let local = Local { zone: None, arrival: Timestamp::EPOCH };

@@ -335,7 +335,7 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(40), "]".repeat(40));
         assert!(parse(&deep).unwrap_err().contains("deeper than 32"));
         let many = format!("[{}1]", "1,".repeat(MAX_VALUES));
-        assert!(parse(&many).unwrap_err().contains("more than 65536 values"));
+        assert!(parse(&many).unwrap_err().contains("more than 131072 values"));
         assert_eq!(parse(r#"{"t":1,"t":2}"#).unwrap_err(), "key `t` stands twice in one object");
         let wide: String = (0..40).map(|i| format!("\"k{i}\":1,")).collect();
         assert!(parse(&format!("{{{wide}\"k39\":2}}")).unwrap_err().contains("`k39` stands twice"));

@@ -1,6 +1,7 @@
 //! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.
 
 pub mod auto;
+pub mod binary;
 mod cbor;
 pub mod damp;
 pub mod found;
@@ -8,15 +9,20 @@ mod influx;
 mod json;
 pub mod line;
 pub mod modbus;
+pub mod nmea;
 mod node;
 pub mod number;
 pub mod packed;
 pub mod pointer;
 pub mod preset;
+pub mod readout;
+pub mod rule;
 mod ruuvi;
 mod senml;
 pub mod shape;
+pub mod sml;
 pub mod sparkplug;
+pub mod telegram;
 pub mod text;
 pub mod times;
 pub mod tree;

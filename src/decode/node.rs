@@ -10,8 +10,8 @@ use crate::model::Value;
 
 /// Deepest nesting; each level is a stack frame of the reader.
 pub(super) const MAX_DEPTH: usize = 32;
-/// Most values in one payload: at about 64 bytes each, 4 MiB of memory.
-pub(super) const MAX_VALUES: usize = 65_536;
+/// Most values in one payload: at 32 bytes each (56 with a key) 4 to 7 MiB of memory, while the payload is in hand.
+pub(super) const MAX_VALUES: usize = 131_072;
 
 /// One value, or many.
 #[derive(Clone, Debug, PartialEq)]

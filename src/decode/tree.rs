@@ -143,7 +143,9 @@ impl Decoder {
             Ok(Measured { index, sensor: sensor?.or(inherited), at, fields, ..Measured::default() })
         });
         match measured {
-            Ok(measured) => decoded.push(measured),
+            Ok(measured) => {
+                decoded.push(measured);
+            }
             Err(reason) => decoded.refused.add(index, reason),
         }
     }

@@ -30,6 +30,7 @@ fn context() -> Context {
         retention: None,
         shape: Shape::default(),
         collections: Collections::new("telemetry", "buckets", None),
+        series: false,
         meta: HashMap::new(),
     }
 }

@@ -265,6 +265,7 @@ mod tests {
             retention: None,
             shape: Shape::default(),
             collections: Collections::new("telemetry", "buckets", None),
+            series: false,
             meta: std::collections::HashMap::new(),
         })
     }

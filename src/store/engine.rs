@@ -24,6 +24,8 @@ use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
+/// Bytes of samples in open buckets above which the largest are sealed: ten thousand sensors with some 250 samples each.
+const MAX_OPEN_BYTES: usize = 6 << 20;
 /// By how much the clock must go back to count as set: less is the kernel's own adjustment.
 const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
@@ -113,6 +115,7 @@ impl Engine {
         let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            self.state.bucketer.close_largest(MAX_OPEN_BYTES);
             release = self.state.release(&self.db, &mut report)?;
             overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
@@ -161,11 +164,11 @@ impl Engine {
             ledger::record(&tx, now, loss, "too many sensors")?;
         }
         letters::store(&tx, &letters, now)?;
-        self.state.journal_record(&tx, seq, record)?;
+        let low = self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         self.state.lazy.publish();
         report.committed = true;
         Ok(report)
@@ -245,11 +248,11 @@ impl Engine {
         self.state.held = Held::load(&self.db)?.0;
         let seq = self.state.seq + 1;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
-        self.state.journal_record(&tx, seq, Record::default())?;
+        let low = self.state.journal_record(&tx, seq, Record::default())?;
         tx.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that all segments are back")?;
         tx.commit().doing("commit")?;
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         Ok(())
     }
 

@@ -287,6 +287,7 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         pool: Pool::default(),
     };
     let state = recovery::rebuild(db, setup, Budget::of(0), names)?;
+    // Whose time is not known yet is in no window that could be asked for.
     let mut open: Vec<_> = state.bucketer.open_iter().filter(|open| !open.key.is_held()).collect();
     open.sort_by_key(|open| open.key);
     let mut packer = Packer::default();

@@ -64,8 +64,11 @@ impl Config {
                 say(key, "archive files hold one collection: name it without { }".to_owned());
             }
         }
-        if self.mode != Mode::Buckets {
-            say("mode", "only `buckets` is built yet: use mode = \"buckets\"".to_owned());
+        if self.mode == Mode::Live {
+            say("mode", "`live` is not built yet: use mode = \"buckets\" or \"timeseries\"".to_owned());
+        }
+        if self.mode == Mode::Timeseries {
+            self.bad_series().into_iter().for_each(|(key, words)| say(key, words));
         }
         for (key, words) in self.bad_shape().into_iter().chain(self.bad_manners()) {
             say(&key, words);
@@ -110,6 +113,29 @@ impl Config {
         }
         if self.retention.is_some_and(|r| r.is_zero()) {
             say("retention", "0s would delete every bucket at once: leave it out to keep buckets for ever".to_owned());
+        }
+        found
+    }
+
+    /// What a time series collection cannot have.
+    fn bad_series(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if self.kind == Kind::Archive {
+            found.push(("mode", "archive files hold buckets: use mode = \"buckets\"".to_owned()));
+        }
+        if self.collection.contains('{') || self.overflow_collection.is_some() {
+            found.push(("collection", "one time series collection holds all sensors: name it without { }".to_owned()));
+        }
+        let names = &self.names;
+        if self.preset.is_some() || [&names.sensor, &names.meta].iter().any(|name| name.is_empty()) {
+            found.push((
+                "preset",
+                "shapes are of bucket documents: a time series has `samples_t`, `meta`, and the fields".to_owned(),
+            ));
+        }
+        if self.bucket_span.is_some_and(|span| span < Duration::from_secs(1) || span > Duration::from_secs(31_536_000))
+        {
+            found.push(("bucket_span", "must be from 1s to 365d".to_owned()));
         }
         found
     }

@@ -32,6 +32,11 @@ pub struct Config {
     pub collection: String,
     /// How buckets are written.
     pub mode: Mode,
+    /// Time series: how far apart readings usually are; the server sizes its own buckets by it.
+    pub granularity: Granularity,
+    /// Time series: the longest span of the server's own buckets, in place of `granularity`.
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub bucket_span: Option<Duration>,
     /// A shape found in practice, in place of the usual values of the keys below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
@@ -116,6 +121,29 @@ pub enum Mode {
     Timeseries,
 }
 
+/// How far apart readings of one sensor usually are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Granularity {
+    /// Seconds: the server's buckets span an hour.
+    Seconds,
+    /// Minutes: a day.
+    Minutes,
+    /// Hours: thirty days.
+    Hours,
+}
+
+impl Granularity {
+    /// The server's word.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Minutes => "minutes",
+            Self::Hours => "hours",
+        }
+    }
+}
+
 /// Whether a connection is kept while there is nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -147,6 +175,8 @@ impl Default for Config {
             database: "telemetry".to_owned(),
             collection: "buckets".to_owned(),
             mode: Mode::Buckets,
+            granularity: Granularity::Seconds,
+            bucket_span: None,
             preset: None,
             layout: Layout::default(),
             times: Times::default(),

@@ -53,7 +53,7 @@ impl Manners {
     fn for_kind(self, kind: Kind) -> Self {
         match kind {
             Kind::Mongodb => self,
-            Kind::Archive => Self { spread: Duration::ZERO, splay: Duration::ZERO, backlog_share: 0, ..self },
+            Kind::Archive => Self::none(),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(manners("a", &config).next_connection(0.9), Duration::ZERO);
         }
         let archive = Config { kind: Kind::Archive, fleet_size: Some(100), ..Config::default() };
-        assert_eq!(manners("a", &archive), Manners { spread: Duration::ZERO, ..manners("a", &archive) });
+        assert_eq!(manners("a", &archive), Manners::none());
     }
 
     #[test]

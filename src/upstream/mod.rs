@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use collection::Collections;
-pub use config::{Config, Connection, Format, Kind, Mode};
+pub use config::{Config, Connection, Format, Granularity, Kind, Mode};
 pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
 pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
@@ -152,6 +152,7 @@ impl Upstream {
             shape: Shape::of(config),
             meta: self.meta.clone(),
             collections: Collections::new(&config.database, &config.collection, config.overflow_collection.as_deref()),
+            series: config.kind == Kind::Mongodb && config.mode == Mode::Timeseries,
         }
     }
 

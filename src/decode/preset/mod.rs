@@ -148,7 +148,10 @@ impl<'m> Message<'m> {
 
     /// Whether it looks like a JSON object or array.
     fn is_structured(&self) -> bool {
-        matches!(self.payload.iter().find(|b| !b.is_ascii_whitespace()), Some(b'{' | b'['))
+        matches!(
+            self.payload.iter().find(|b| !(b.is_ascii_whitespace() || b"\xef\xbb\xbf".contains(b))),
+            Some(b'{' | b'[')
+        )
     }
 
     /// The payload as one plain value: a number, a state, either in quotation marks.

@@ -22,14 +22,7 @@ pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded
         ["shellies", "announce" | "command"] | ["shellies", _, "announce" | "info" | "command"] | [.., "command"] => {
             Ok(Decoded::default())
         }
-        ["shellies", device, path @ ..] if !path.is_empty() => {
-            let path = path.join(".");
-            if message.is_structured() {
-                let frame = Frame { sensor: Some((*device).to_owned()), at: None };
-                return Decoded::default().whole(frame, &message.json()?, &path, STYLE, names);
-            }
-            Decoded::single((*device).to_owned(), &path, message.plain()?, names)
-        }
+        ["shellies", device, path @ ..] if !path.is_empty() => first_generation(message, device, path, names),
         [prefix @ .., "status", component] => {
             let frame = Frame { sensor: Some(prefix.join("/")), at: None };
             let top = message.json()?;
@@ -40,6 +33,22 @@ pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded
         [prefix @ .., "online"] => Decoded::single(prefix.join("/"), "online", message.plain()?, names),
         [prefix @ .., _, "rpc"] | [prefix @ .., "rpc"] => notification(message, prefix, names),
         _ => Err("topic is not Shelly's (shellies/…, …/events/rpc, …/status/COMPONENT)".to_owned()),
+    }
+}
+
+/// One channel of a device is a sensor, the last level its field: `relay/0` with `power` and `energy`. What stands on the
+/// channel's own topic is its state.
+fn first_generation(message: &Message<'_>, device: &str, path: &[&str], names: &mut Names) -> Result<Decoded, String> {
+    if message.is_structured() {
+        let frame = Frame { sensor: Some(device.to_owned()), at: None };
+        return Decoded::default().whole(frame, &message.json()?, &path.join("."), STYLE, names);
+    }
+    let channel = message.topic.strip_prefix("shellies/").unwrap_or(message.topic);
+    match channel.rsplit_once('/') {
+        Some((channel, field)) if field.parse::<u8>().is_err() => {
+            Decoded::single(channel.to_owned(), field, message.plain()?, names)
+        }
+        _ => Decoded::single(channel.to_owned(), "state", message.plain()?, names),
     }
 }
 

@@ -72,10 +72,11 @@ fn tasmota_times_are_local_and_power_is_a_state() {
 #[test]
 fn shelly_speaks_two_languages() {
     let shelly = Preset::Shelly;
-    check(shelly, "shellies/s1/relay/0/power", "23.5", &["s1 relay_0_power=F64(23.5)"]);
-    check(shelly, "shellies/s1/relay/0", "on", &["s1 relay_0=Bool(true)"]);
+    check(shelly, "shellies/s1/relay/0/power", "23.5", &["s1/relay/0 power=F64(23.5)"]);
+    check(shelly, "shellies/s1/relay/0", "on", &["s1/relay/0 state=Bool(true)"]);
     check(shelly, "shellies/s1/relay/0", "overpower", &["refused: `overpower` is not a plain number"]);
     check(shelly, "shellies/s1/online", "true", &["s1 online=Bool(true)"]);
+    check(shelly, "shellies/ht1/sensor/temperature", "21.5", &["ht1/sensor temperature=F64(21.5)"]);
     check(shelly, "shellies/announce", "{}", &[]);
     check(
         shelly,

@@ -250,7 +250,9 @@ impl Host {
         for (at, fields) in taken {
             let told = at.map(|at| i64::try_from(at).ok().and_then(Timestamp::from_millis).ok_or(at));
             match told.transpose() {
-                Ok(at) => decoded.push(Measured { sensor: Some(address.sensor()), at, fields, ..Measured::default() }),
+                Ok(at) => {
+                    decoded.push(Measured { sensor: Some(address.sensor()), at, fields, ..Measured::default() });
+                }
                 Err(at) => decoded.refused.add(None, format_args!("time `{at}` is outside the years 1970 to 9999")),
             }
         }

@@ -167,7 +167,40 @@ fn other_payloads_are_refused_by_name() {
     );
 }
 
+/// Any number or boolean as JSON writes it.
+fn scalar() -> impl proptest::strategy::Strategy<Value = serde_json::Value> {
+    use proptest::prelude::*;
+    prop_oneof![
+        any::<i64>().prop_map(serde_json::Value::from),
+        any::<u64>().prop_map(serde_json::Value::from),
+        any::<f64>().prop_filter("finite", |v| v.is_finite()).prop_map(serde_json::Value::from),
+        any::<bool>().prop_map(serde_json::Value::from),
+    ]
+}
+
+/// Whether a value is the very number that was written.
+fn is_the_same(value: &Value, written: &serde_json::Value) -> bool {
+    match value {
+        Value::I64(v) => written.as_i64() == Some(*v),
+        Value::U64(v) => written.as_u64() == Some(*v),
+        Value::F64(v) => written.as_f64().map(f64::to_bits) == Some(v.to_bits()),
+        Value::Bool(v) => written.as_bool() == Some(*v),
+        Value::Text(_) => false,
+    }
+}
+
 proptest::proptest! {
+    #[test]
+    fn what_is_written_as_json_is_read_back(written in proptest::collection::btree_map("[a-z]{1,8}", scalar(), 1..20)) {
+        let payload = serde_json::to_vec(&written).unwrap();
+        let decoded = decoder(&[]).json(&payload, Timestamp::EPOCH).unwrap();
+        let fields = &decoded.readings[0].fields;
+        proptest::prop_assert_eq!(fields.len(), written.len());
+        for (name, value) in fields {
+            proptest::prop_assert!(is_the_same(value, &written[name.as_str()]), "{} {:?}", name, value);
+        }
+    }
+
     #[test]
     fn no_bytes_make_it_panic(payload: Vec<u8>, text in r#"[\[\]{},:"\\ntse0-9.]{0,40}"#) {
         let mut decoder = decoder(&["@time=/t"]);

@@ -30,6 +30,7 @@ pub(super) struct World {
     pub(super) greetings: VecDeque<Report>,
     pub(super) greeted: usize,
     pub(super) manners: Option<Manners>,
+    pub(super) takes: Vec<bool>,
     pub(super) orders: Option<Orders>,
     pub(super) vitals: Vec<Vitals>,
     pub(super) lost: Vec<Lost>,
@@ -134,6 +135,10 @@ impl Backlog for FakeBacklog {
             world.letters.extend(settled.dead_letters);
             Ok(())
         })
+    }
+
+    fn upstream_takes(&mut self, takes: bool) {
+        self.0.with(|world| world.takes.push(takes));
     }
 
     async fn losses(&mut self, after: i64, _: Timestamp, most: usize) -> Result<Vec<Lost>, StoreError> {

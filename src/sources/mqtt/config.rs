@@ -57,6 +57,9 @@ pub struct Config {
     /// What to subscribe to.
     #[serde(default)]
     pub topics: Vec<Topic>,
+    /// Only listens, under a name of its own that the broker forgets.
+    #[serde(skip)]
+    pub is_listening: bool,
 }
 
 /// Certificates.

@@ -19,6 +19,7 @@ mod recipe;
 mod replay;
 mod route;
 mod settle;
+mod sniffed;
 mod take;
 mod tls;
 mod topic;
@@ -27,6 +28,9 @@ mod window;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
 
 use self::config::Address;
 pub use self::config::{Config, Tls};
@@ -34,9 +38,10 @@ use self::connection::Connection;
 use self::message::Reader;
 pub use self::replay::{Replay, Replayed};
 use self::route::Route;
+use self::sniffed::Sniffed;
 pub use self::topic::{BadTime, Decode, Topic};
 use self::topics::{Filter, Template};
-use super::{Claims, Intake, Kind, Source, SourceConfig};
+use super::{Claims, Intake, Kind, Recording, Source, SourceConfig};
 
 /// The kind's row.
 pub(super) const KIND: Kind = Kind { name: "mqtt", read: super::read::<Config> };
@@ -73,6 +78,16 @@ impl SourceConfig for Config {
 
     fn build(self: Box<Self>) -> Box<dyn Source> {
         Box::new(Mqtt { config: *self })
+    }
+
+    fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
+        Some(Box::new(Sniffed::new(*self, recording, over)))
+    }
+
+    fn listen_only(&mut self) {
+        let name = self.client_id.as_deref().unwrap_or("tipbucket");
+        self.client_id = Some(format!("{name}-sniff-{:08x}", fastrand::u32(..)));
+        self.is_listening = true;
     }
 }
 

@@ -64,7 +64,8 @@ impl Taker {
         }
         let mut picked = known.picked;
         let found = route.recipe.read(&mut self.presets, (topic, payload, now), &known.field, &mut picked);
-        let news = picked.filter(|pick| found.is_ok() && Some(*pick) != known.picked);
+        // Told once for a topic, although each message is looked at until one is of known software.
+        let news = picked.filter(|_| found.is_ok() && known.picked.is_none());
         let became = match found {
             Err(reason) => Became::Refused(reason),
             Ok(decoded) => {

@@ -6,6 +6,7 @@ mod damage;
 mod kept;
 mod lanes;
 mod lazy;
+mod pack;
 mod time;
 mod view;
 

@@ -33,6 +33,7 @@ impl Mongo {
         let find = doc! { "find": CONTROL, "filter": { "_id": { "$in": [EVERYBODY, site.as_str()] } }, "limit": 2, "singleBatch": true };
         self.used = Some(tokio::time::Instant::now());
         self.pay(3 * super::COMMAND_BYTES);
+        self.link.notebook.save().await;
         let database = self.link.config.database.clone();
         match self.link.run(&database, find).await {
             Ok(answer) => Some(Orders::of(&batch(&answer), site, now)),

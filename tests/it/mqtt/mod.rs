@@ -1,5 +1,6 @@
 //! The MQTT source against a real mosquitto and against a scripted peer.
 
+mod births;
 mod broker;
 mod corpus;
 mod names;

@@ -6,6 +6,7 @@ mod archive;
 mod database;
 mod economy;
 mod faults;
+mod fleet;
 mod forward;
 mod login;
 mod manners;

@@ -160,7 +160,7 @@ fn a_decoder_is_picked_once_for_a_topic() {
     assert_eq!(told(&mut replay, "tele/d/STATE", r#"{"POWER":"ON"}"#, 0), ["d POWER=Bool(true)", "~read as tasmota"]);
     assert_eq!(told(&mut replay, "tele/d/STATE", r#"{"POWER":"OFF"}"#, 1), ["d POWER=Bool(false)"]);
     assert_eq!(told(&mut replay, "x", "21.5", 2), ["x value=F64(21.5)", "~read as a plain number or state"]);
-    assert_eq!(told(&mut replay, "x", r#"{"t":1}"#, 3), ["x t=I64(1)", "~read as json"]);
+    assert_eq!(told(&mut replay, "x", r#"{"t":1}"#, 3), ["x t=I64(1)"]);
     assert_eq!(told(&mut replay, "x", "?", 4), ["!`?` is not a plain number"]);
 }
 
@@ -179,4 +179,24 @@ fn one_source_understands_an_edge_node_across_its_topics() {
     assert_eq!(replay.message("spBv1.0/g/NBIRTH/e", birth, now).readings.len(), 1);
     let seen = replay.message("spBv1.0/g/NDATA/e", data, now);
     assert_eq!(format!("{:?}", seen.readings[0].fields), "[(\"Temp\", F64(22.25))]");
+}
+
+#[test]
+fn the_largest_payloads_are_taken_or_refused_within_bounds() {
+    let first = |topic: &str, payload: &str| told(&mut replay(topic), "a", payload, 0).remove(0);
+    let zeros = "0,".repeat(99_999);
+    assert_eq!(first("fields = { t = '/t' }", &format!(r#"{{"t":1,"a":[{zeros}0]}}"#)), "a t=I64(1)");
+    let many = r#"{"ts":1772366400,"t":1},"#.repeat(40_000);
+    assert_eq!(
+        first("time = '/ts'", &format!("[{}{{}}]", &many[..960_000])),
+        "!payload holds 40001 readings, at most 10000 are taken"
+    );
+    assert_eq!(first("", &"[".repeat(1 << 20)), "!JSON is nested deeper than 32 levels");
+    assert_eq!(first("", &r#"{"a":"#.repeat(200_000)), "!JSON is nested deeper than 32 levels");
+    assert_eq!(first("", &format!("[{}0]", "0,".repeat(500_000))), "!JSON holds more than 131072 values");
+    let lines = told(&mut replay("decode = 'influx'\nsensor = 'x'"), "a", &"m v=1\n".repeat(150_000), 0);
+    assert_eq!(lines.len(), 10_001);
+    assert!(lines[10_000].contains("more than 10000 readings"), "{}", lines[10_000]);
+    let spread = told(&mut replay("fields = { '*' = '/a/*' }"), "a", &format!(r#"{{"a":[{zeros}0]}}"#), 0);
+    assert!(spread.len() < 12 && spread[0].matches("=I64").count() == 256, "{}", spread.len());
 }

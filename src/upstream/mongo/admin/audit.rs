@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::Admin;
 use crate::model::{SensorName, Timestamp};
-use crate::upstream::Receipts;
 use crate::upstream::identity::decoded;
+use crate::upstream::{Mode, Receipts};
 
 /// How long the scan of one sensor may take.
 const SCAN: Duration = Duration::from_secs(120);
@@ -74,6 +74,10 @@ impl Audited {
 impl Admin {
     /// Compares receipts with what is stored.
     pub async fn audit(&mut self, receipts: &Receipts, period: Period) -> anyhow::Result<Audited> {
+        anyhow::ensure!(
+            self.config.mode != Mode::Timeseries,
+            "measurements of a time series collection have no bucket's identity: there is nothing to compare receipts with"
+        );
         let mut by_sensor: BTreeMap<&str, Receipts> = BTreeMap::new();
         for (id, receipt) in receipts.iter().filter(|(id, _)| period.holds(id)) {
             let prefix = id.split('|').next().unwrap_or(id);

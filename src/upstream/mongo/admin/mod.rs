@@ -4,6 +4,7 @@
 
 mod audit;
 mod certificate;
+mod collections;
 mod doctor;
 mod plan;
 mod script;
@@ -85,6 +86,7 @@ impl Admin {
         match self.link.run(&database, step.command.clone()).await {
             Ok(_) => Ok("done"),
             Err(problem) => match (&problem.signal, &step.otherwise) {
+                (Signal::Code { code, .. }, None) if EXISTS.contains(code) => Ok("was there"),
                 (Signal::Code { code, .. }, Some(otherwise)) if EXISTS.contains(code) => {
                     self.link.run(&database, otherwise.clone()).await.map(|_| "was there, brought up to date")
                 }

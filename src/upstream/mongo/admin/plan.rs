@@ -5,7 +5,8 @@ use mongodb::bson::{Bson, Document, doc};
 use super::views::views;
 use crate::upstream::collection::PLACEHOLDERS;
 use crate::upstream::fleet::{CONTROL, GAPS, GATEWAYS};
-use crate::upstream::{Config, Layout, Shape};
+use crate::upstream::mongo::client::series_options;
+use crate::upstream::{Config, Layout, Mode, Shape};
 
 /// The name of the role.
 const ROLE: &str = "tipbucketGateway";
@@ -28,6 +29,21 @@ pub(super) fn plan(config: &Config, max_samples: u32, clustered: bool) -> (Vec<S
     let shape = Shape::of(config);
     let (mut steps, mut notes) = (Vec::new(), Vec::new());
     let is_one = |name: &str| !PLACEHOLDERS.iter().any(|placeholder| name.contains(placeholder));
+    if config.mode == Mode::Timeseries {
+        let name = config.collection.as_str();
+        let what = format!("time series collection `{name}`");
+        steps.push(Step { what, command: series_options(config, &shape), otherwise: None });
+        let once = vec![
+            doc! { "$group": { "_id": "$_id", "reading": { "$first": "$$ROOT" } } },
+            doc! { "$replaceWith": "$reading" },
+        ];
+        let change = doc! { "collMod": "readings", "viewOn": name, "pipeline": &once };
+        let command = doc! { "create": "readings", "viewOn": name, "pipeline": once };
+        let what = "view `readings`, each measurement once".to_owned();
+        steps.push(Step { what, command, otherwise: Some(change) });
+        steps.push(role(config));
+        return (steps, notes);
+    }
     let mains = std::iter::once(&config.collection).chain(&config.overflow_collection);
     for name in mains {
         if is_one(name) {
@@ -137,6 +153,10 @@ fn role(config: &Config) -> Step {
     // A role cannot name collections by a pattern: with one for each sensor it names them all.
     let of = |name: &str| if name.contains('{') { "" } else { name }.to_owned();
     let mut privileges = vec![privilege(&of(&config.collection), &["insert", "find"])];
+    if config.mode == Mode::Timeseries {
+        // To look whether the collection is one of time series.
+        privileges.push(privilege("", &["listCollections"]));
+    }
     privileges.extend(config.overflow_collection.as_ref().map(|name| privilege(&of(name), &["insert", "find"])));
     if !config.reports.is_zero() {
         privileges.push(privilege(GATEWAYS, &["insert", "update", "find"]));

@@ -3,13 +3,24 @@
 //! A port has exactly one owner (opened exclusively) and is closed as soon as it fails: a file descriptor held on an
 //! unplugged USB adapter makes the adapter come back under another name.
 
+pub mod recording;
+mod script;
+mod stream;
+
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_serial::{DataBits, ErrorKind, Parity, SerialPortBuilderExt, SerialStream, StopBits};
+use tokio_serial::{DataBits, ErrorKind, Parity, SerialPortBuilderExt, StopBits};
 
+use self::recording::Recording;
+use self::script::Script;
+use self::stream::Inner;
+pub(super) use self::stream::Stream;
 use super::Intake;
 use crate::model::backoff::Backoff;
 
@@ -20,6 +31,10 @@ const BAUD_RANGE: std::ops::RangeInclusive<u32> = 50..=4_000_000;
 /// First and longest pause between two attempts to open a port: a re-plugged adapter is found within seconds.
 const REOPEN_BASE: Duration = Duration::from_secs(1);
 const REOPEN_CAP: Duration = Duration::from_secs(5);
+/// How long a serial port that is elsewhere may take to be connected.
+const CONNECT: Duration = Duration::from_secs(10);
+/// What a port that is elsewhere begins with: a serial device server (ser2net, RFC 2217 is not spoken).
+const NETWORK: &str = "tcp://";
 /// Dead letters a source may write at once, and one more for each second after: a noisy line must not fill the disk.
 const LETTERS_AT_ONCE: f64 = 100.0;
 
@@ -83,6 +98,14 @@ impl Port {
         if self.path.is_empty() {
             found.push(("port".to_owned(), "is empty; name a device, as \"/dev/serial/by-id/…\"".to_owned()));
         }
+        if let Some(address) = self.path.strip_prefix(NETWORK)
+            && !is_address(address)
+        {
+            found.push((
+                "port".to_owned(),
+                format!("`{}` names no host and port, as \"tcp://10.0.0.7:4001\"", self.path),
+            ));
+        }
         if !BAUD_RANGE.contains(&self.baud) {
             let (low, high) = (BAUD_RANGE.start(), BAUD_RANGE.end());
             found.push(("baud".to_owned(), format!("{} is not between {low} and {high}", self.baud)));
@@ -97,7 +120,10 @@ impl Port {
         Duration::from_secs(1) * bits / self.baud
     }
 
-    fn open(&self) -> Result<SerialStream, String> {
+    async fn open(&self) -> Result<Inner, String> {
+        if let Some(address) = self.path.strip_prefix(NETWORK) {
+            return connect(address).await.map(Inner::Network);
+        }
         let Format { data, parity, stop } = self.format;
         tokio_serial::new(&self.path, self.baud)
             .data_bits(data)
@@ -105,8 +131,27 @@ impl Port {
             .stop_bits(stop)
             .exclusive(true)
             .open_native_async()
+            .map(Inner::Port)
             .map_err(|error| format!("cannot open {}: {}", self.path, advice(&error)))
     }
+}
+
+/// Whether a text names a host and a port.
+pub(super) fn is_address(text: &str) -> bool {
+    let named = text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
+    matches!(named, Some((host, Ok(1..))) if !host.is_empty() && !host.contains(['/', ' ']))
+}
+
+async fn connect(address: &str) -> Result<TcpStream, String> {
+    let cannot = |why: String| format!("cannot connect to {address}: {why} (is the device on, and the address right?)");
+    let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await {
+        Err(_) => return Err(cannot(format!("no answer within {} s", CONNECT.as_secs()))),
+        Ok(Err(error)) => return Err(cannot(error.to_string().to_lowercase())),
+        Ok(Ok(stream)) => stream,
+    };
+    // A request is one small packet: it must not wait for another. If that cannot be set, it is only slower.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
 }
 
 /// The error with its likely remedy.
@@ -131,24 +176,48 @@ pub(super) struct Keeper {
     backoff: Backoff,
     opened: Option<Instant>,
     tried: bool,
+    /// What is read instead of the port, once.
+    recording: Option<(Recording, Arc<Notify>)>,
+    is_replay: bool,
 }
 
 impl Keeper {
     pub(super) fn new(port: Port) -> Self {
-        Self { port, backoff: Backoff::new(REOPEN_BASE, REOPEN_CAP), opened: None, tried: false }
+        Self {
+            port,
+            backoff: Backoff::new(REOPEN_BASE, REOPEN_CAP),
+            opened: None,
+            tried: false,
+            recording: None,
+            is_replay: false,
+        }
+    }
+
+    /// Reads a recording instead of the port; `over` is told when all of it was read.
+    pub(super) fn replay(&mut self, recording: Recording, over: Arc<Notify>) {
+        self.recording = Some((recording, over));
+        self.is_replay = true;
     }
 
     /// The port, as soon as it can be opened; until then its condition says why not. Safe to drop.
-    pub(super) async fn open(&mut self, intake: &Intake) -> SerialStream {
+    pub(super) async fn open(&mut self, intake: &Intake) -> Stream {
+        if let Some((recording, over)) = self.recording.take() {
+            let script = Script::new(recording, &intake.stats, over);
+            return Stream::new(Inner::Recording(Box::new(script)), &intake.stats);
+        }
+        if self.is_replay {
+            // It was read once, and whoever started it knows.
+            return std::future::pending().await;
+        }
         loop {
             if self.tried {
                 tokio::time::sleep(self.backoff.next_pause(fastrand::f64())).await;
             }
             self.tried = true;
-            match self.port.open() {
-                Ok(stream) => {
+            match self.port.open().await {
+                Ok(inner) => {
                     self.opened = Some(Instant::now());
-                    return stream;
+                    return Stream::new(inner, &intake.stats);
                 }
                 Err(words) => intake.stats.condition.down(intake.clock.now(), words),
             }
@@ -171,6 +240,9 @@ impl Keeper {
 
     /// What an open port is called.
     pub(super) fn describe(&self) -> String {
+        if self.port.path.starts_with(NETWORK) {
+            return self.port.path.clone();
+        }
         format!("{} at {} baud {}", self.port.path, self.port.baud, self.port.format)
     }
 }
@@ -236,7 +308,7 @@ mod tests {
         let check = |path: &str, words: &str| {
             let port = Port { path: path.into(), baud: 9600, format: Format::default() };
             let error = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let error = error.block_on(async { port.open().unwrap_err() });
+            let error = error.block_on(async { port.open().await.unwrap_err() });
             assert!(error.contains(words), "{error}");
         };
         check("/nonexistent/ttyUSB0", "(is the adapter plugged in? see /dev/serial/by-id)");
