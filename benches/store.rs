@@ -86,15 +86,47 @@ fn speed() {
     println!("  (making the readings is part of it; bytes are those handed to write calls, before the file system)");
 }
 
+/// At a real rate: the daemon's own sources bring no more, and a flat-out source would fill every bounded queue.
 fn memory() {
-    introduce("peak resident memory of a process that has a store, a source flat out, and an outlet that settles");
-    for case in [
-        Case { what: "2,000 sensors, 1 field", sensors: 2000, fields: 1, at_once: 100, lazy: true },
-        Case { what: "10,000 sensors, 1 field", sensors: 10_000, fields: 1, at_once: 100, lazy: true },
-    ] {
-        round(case, 3 * READINGS);
-        println!("  {:<58} {:>12.1} MiB", case.what, peak_memory());
+    introduce(
+        "peak resident memory of a process that has a store, a source at a fixed rate, and an outlet that settles",
+    );
+    for (sensors, rate, seconds) in [(2000, 4000, 40), (10_000, 20_000, 150)] {
+        let folder = folder();
+        let config = Config { path: folder.path().join("memory.db"), ..Config::default() };
+        runtime().block_on(async {
+            let stats = Stats::default();
+            let (inlet, mut outlet, writer) = open(&config, capped(), sensors, &stats).await;
+            outlet.upstream_takes(true);
+            let writer = tokio::spawn(writer.run());
+            let forwarder = tokio::spawn(draw(outlet));
+            let mut site = Site::new(sensors, 1, Clock::system().now());
+            let mut beat = tokio::time::interval(Duration::from_millis(100));
+            for _ in 0..seconds * 10 {
+                beat.tick().await;
+                for _ in 0..rate / 1000 {
+                    let readings = (0..100).map(|_| site.reading()).collect();
+                    inlet.push(Delivery::of(readings)).await.expect("store runs");
+                }
+            }
+            drop(inlet);
+            forwarder.abort();
+            let _ = forwarder.await;
+            writer.await.expect("no panic").expect("store ends well");
+        });
+        println!(
+            "  {:<58} {:>12.1} MiB",
+            format!("{sensors} sensors, {rate} readings/s for {seconds} s"),
+            peak_memory()
+        );
     }
+}
+
+/// Buckets that fill and are sealed all the time.
+fn capped() -> Policies {
+    let mut policies = policies();
+    policies.default.max_samples = 300;
+    policies
 }
 
 struct Round {
@@ -126,7 +158,7 @@ fn round(case: Case, readings: usize) -> Round {
     let config = Config { path: folder.path().join("bench.db"), ..Config::default() };
     runtime().block_on(async {
         let stats = Stats::default();
-        let (inlet, mut outlet, writer) = open(&config, policies(), case.sensors, &stats).await;
+        let (inlet, mut outlet, writer) = open(&config, capped(), case.sensors, &stats).await;
         outlet.upstream_takes(case.lazy);
         let writer = tokio::spawn(writer.run());
         let forwarder = tokio::spawn(draw(outlet));

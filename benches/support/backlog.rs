@@ -7,7 +7,7 @@ use tipbucket::model::{FieldName, Policies, Reading, SensorName, Timestamp, Valu
 use tipbucket::stats::Stats;
 use tipbucket::store::{Backlog, Config, Delivery, Inlet, Settled};
 
-use super::support::{introduce, median, policies, written};
+use super::support::{Stopwatch, introduce, median, policies, written};
 use super::{folder, open, runtime};
 
 const SENSORS: usize = 1000;
@@ -42,8 +42,8 @@ fn long() -> Policies {
 pub fn measure() {
     introduce("a backlog: buckets of one sample, 100 sealed in a commit; a commit is a transaction with its fsync");
     println!(
-        "  {:<14} {:>16} {:>16} {:>14} {:>16}",
-        "buckets wait", "seal 100, p50 ms", "bytes/seal 100", "draw, p50 ms", "delete, p50 ms"
+        "  {:<14} {:>16} {:>16} {:>14} {:>16} {:>16}",
+        "buckets wait", "seal 100, p50 ms", "bytes/seal 100", "draw, p50 ms", "delete, p50 ms", "both, cpu ms"
     );
     let folder = folder();
     let config = Config { path: folder.path().join("backlog.db"), ..Config::default() };
@@ -99,15 +99,17 @@ async fn grow(config: &Config, made: &mut usize, buckets: usize) {
     }
     let bytes = (written() - before) / SAMPLES as u64;
     let waiting = stats.store().backlog_buckets.get();
+    let watch = Stopwatch::start();
     for _ in 0..DELETED {
-        let watch = Instant::now();
+        let drawing = Instant::now();
         let parcel = outlet.next().await.expect("a segment").expect("one waits");
-        draws.push(watch.elapsed().as_secs_f64() * 1000.0);
+        draws.push(drawing.elapsed().as_secs_f64() * 1000.0);
         outlet.settle(Settled { segments: vec![parcel.id], ..Settled::default() }).await.expect("settled");
         deletes.push(took());
     }
+    let cpu = watch.read().1.as_secs_f64() * 1000.0 / DELETED as f64;
     println!(
-        "  {waiting:<14} {:>16.3} {bytes:>16} {:>14.3} {:>16.3}",
+        "  {waiting:<14} {:>16.3} {bytes:>16} {:>14.3} {:>16.3} {cpu:>16.3}",
         median(&mut seals),
         median(&mut draws),
         median(&mut deletes)
