@@ -10,7 +10,7 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::model::{SourceName, Timestamp};
+use crate::model::{LossReason, SourceName, Timestamp};
 
 /// A failure that goes on is told again at most this often.
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
@@ -123,6 +123,14 @@ pub struct StoreStats {
     pub evicted: Counter,
     /// Samples replaced by their rollups because the disk budget was short.
     pub thinned: Counter,
+    /// Readings taken charge of since the file was born: kept, or put on record as refused.
+    pub accepted: Gauge,
+    /// Of these, proven stored upstream.
+    pub delivered: Gauge,
+    /// Of these, in open or sealed buckets.
+    pub stored: Gauge,
+    /// Of these, in the loss ledger: by reason, in the order of [`LossReason::ALL`].
+    pub lost: [Gauge; LossReason::ALL.len()],
     /// Buckets that are open.
     pub open_buckets: Gauge,
     /// Sensors known.

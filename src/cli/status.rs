@@ -109,6 +109,17 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
     )?;
     writeln!(out, "          {} of {}", size(store.bytes), size(store.max_bytes))?;
+    let lost: i64 = store.ledger.values().sum();
+    writeln!(
+        out,
+        "          {} accepted = {} delivered + {} stored + {lost} in the ledger",
+        store.accepted, store.delivered, store.stored
+    )?;
+    let reasons: Vec<_> =
+        store.ledger.iter().filter(|(_, count)| **count > 0).map(|(why, count)| format!("{count} {why}")).collect();
+    if !reasons.is_empty() {
+        writeln!(out, "ledger    {}", reasons.join(" · "))?;
+    }
     writeln!(out, "upstream  {}", words(&upstream.condition))?;
     let last = upstream.last_delivery.as_deref().unwrap_or("none yet");
     writeln!(

@@ -43,7 +43,7 @@ pub(super) fn build(sections: Sections, findings: &mut Findings<'_>) -> Option<S
         site: site?,
         max_sensors: sections.site.max_sensors,
         timezone: timezone?,
-        admission: Admission { max_future: sections.site.max_future },
+        admission: Admission { max_future: sections.site.max_future, max_age: sections.bucket.max_age },
         policies: policies?,
         notes,
         store: sections.store,

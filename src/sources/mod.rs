@@ -141,6 +141,7 @@ impl Intake {
             place: place.to_owned(),
             reason: format!("{reason}{cut}"),
             payload: kept.to_vec(),
+            lost: None,
         }
     }
 }
@@ -214,7 +215,7 @@ mod tests {
             name,
             clock: Clock::virtual_from(Timestamp::EPOCH),
             stats: Arc::clone(&stats),
-            admission: Admission { max_future: Duration::ZERO },
+            admission: Admission::default(),
             timezone: None,
             inlet: crate::store::inlet().0,
         };

@@ -26,7 +26,7 @@ pub struct Contents {
 /// Reads what the file holds; changes nothing.
 pub fn contents(path: &Path) -> Result<Contents, StoreError> {
     let db = database::open_reader(path)?;
-    schema::identify(&db, &path.display().to_string())?;
+    schema::readable(&db, &path.display().to_string())?;
     let doing = format!("read {}", path.display());
     let count = |table: &str| {
         db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, u64>(0)).doing(&doing)

@@ -9,11 +9,11 @@ use rusqlite::Connection;
 
 use super::database::Budget;
 use super::error::Doing;
-use super::ledger::{self, Loss};
+use super::ledger::{Loss, REASONS};
 use super::record::Record;
 use super::state::State;
 use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
-use crate::model::{Policies, SiteName, Timestamp};
+use crate::model::{DeadLetter, Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
@@ -45,8 +45,8 @@ pub(super) struct Report {
     pub readings: u64,
     pub duplicates: u64,
     pub redelivered: u64,
-    /// Readings of one sensor, or with one field name, too many.
-    pub refused: Option<Loss>,
+    /// Readings that went into the ledger, by reason.
+    pub lost: [u64; REASONS],
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,
@@ -96,9 +96,10 @@ impl Engine {
             .iter()
             .flat_map(|d| &d.dead_letters)
             .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
-        let letters: Vec<_> = letters.collect();
+        let mut letters: Vec<_> = letters.collect();
+        forget_known(&self.db, &mut letters)?;
         report.dead_letters = letters.len() as u64;
-        let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
+        let quiet = traces.is_empty() && self.state.losses.is_empty() && !self.state.bucketer.has_news();
         if quiet && letters.is_empty() && batch.settled.is_empty() {
             return Ok(report);
         }
@@ -108,11 +109,16 @@ impl Engine {
         let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
+        for letter in &letters {
+            put_aside(&tx, &mut self.state, letter)?;
+        }
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
-            self.state.backlog.deleted(segment::delete(&tx, id.0)?);
+            let deleted = segment::delete(&tx, id.0)?;
+            self.state.backlog.deleted(deleted.map(|(buckets, _)| buckets));
+            self.state.accounts.delivered(deleted.map_or(0, |(_, samples)| samples));
         }
         if self.state.setup.when_full != WhenFull::Refuse {
-            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
+            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
         }
         self.state.names.save(&tx)?;
         for segment in &segments {
@@ -120,10 +126,10 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets);
         }
-        if let Some(loss) = report.refused {
-            ledger::record(&tx, now, loss, "too many sensors")?;
-        }
-        letters::store(&tx, &letters, now)?;
+        let losses = std::mem::take(&mut self.state.losses);
+        report.lost = losses.totals();
+        self.state.ledger.record(&tx, &losses, now)?;
+        letters::store(&tx, &letters)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
@@ -168,9 +174,12 @@ impl Engine {
         self.state.next_segment = self.state.next_segment.max(first);
     }
 
-    /// Counts the backlog anew, after segments came back.
+    /// Counts the backlog anew, after the last segment came back.
     pub(super) fn recount(&mut self) -> Result<(), StoreError> {
-        self.state.backlog = segment::count(&self.db)?;
+        let (backlog, samples) = segment::count(&self.db)?;
+        self.state.backlog = backlog;
+        self.state.count_stored(samples);
+        self.state.settle_accounts();
         Ok(())
     }
 
@@ -186,6 +195,13 @@ impl Engine {
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
         stats.backlog_segments.set(gauge(self.state.backlog.segments));
         stats.backlog_buckets.set(gauge(self.state.backlog.buckets));
+        let accounts = &self.state.accounts;
+        stats.accepted.set(gauge(accounts.accepted));
+        stats.delivered.set(gauge(accounts.delivered));
+        stats.stored.set(gauge(accounts.stored));
+        for (lost, total) in stats.lost.iter().zip(self.state.ledger.totals()) {
+            lost.set(gauge(*total));
+        }
         // Not worth failing for: the next commit meets the same trouble and reports it.
         if let Ok(bytes) = self.bytes() {
             stats.bytes.set(gauge(bytes));
@@ -214,4 +230,31 @@ impl Engine {
         tx.commit().doing("commit")?;
         database::checkpoint(&self.db)
     }
+}
+
+/// A bucket that was put aside before, and its segment was not deleted in time, is no second letter.
+fn forget_known(db: &Connection, letters: &mut Vec<&DeadLetter>) -> Result<(), StoreError> {
+    let mut failed = None;
+    letters.retain(|letter| {
+        let known = letter.lost.is_some()
+            && letters::is_known(db, letter).unwrap_or_else(|error| {
+                failed = Some(error);
+                false
+            });
+        !known
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+/// The samples of a bucket that goes to the dead letters are in the ledger from then on.
+fn put_aside(db: &Connection, state: &mut State, letter: &DeadLetter) -> Result<(), StoreError> {
+    let Some(lost) = &letter.lost else { return Ok(()) };
+    let samples = segment::take_out(db, lost.segment, lost.samples.into())?;
+    state.accounts.lost(samples);
+    // None, although it held some: its segment is gone, and they stand in the ledger as evicted.
+    if samples > 0 || lost.samples == 0 {
+        let sensor = lost.sensor.as_ref().and_then(|sensor| state.names.known_sensor(sensor));
+        state.losses.add(sensor, lost.reason, Loss { first: lost.first, last: lost.last, samples });
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@
 //! sealed buckets that are not delivered yet, `meta` the snapshot of what must be remembered longer, `spill` open buckets
 //! that would hold the journal back. Starting is recovering: see `recovery.rs`.
 
+mod accounts;
 mod backlog;
 mod config;
 mod contents;
@@ -35,12 +36,14 @@ mod tests;
 mod thin;
 mod writer;
 
+pub use accounts::Accounts;
 pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
 pub use config::{Config, WhenFull};
 pub use contents::{Contents, contents};
 pub use delivery::{Delivery, Origin, OriginKind, Receipt};
 pub use error::StoreError;
 pub use inlet::{Closed, Deliveries, Inlet, inlet};
+pub use ledger::{Entry as LedgerEntry, SPAN as LEDGER_SPAN, losses};
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};

@@ -61,7 +61,11 @@ pub(super) fn open(
             tracing::error!("{damage}");
             replace(setup, names, now).map(|(engine, salvage)| (engine, Some(salvage)))
         }
-        opened => Ok((opened?, None)),
+        opened => {
+            let mut engine = opened?;
+            engine.state.settle_accounts();
+            Ok((engine, None))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::accounts::Accounts;
 use super::redelivery::{Trace, decode_traces, encode_traces};
 use crate::model::bucketer::{BucketKey, Group};
 use crate::model::codec::{self, Row};
@@ -27,6 +28,8 @@ pub(super) struct Record {
     pub groups: Vec<Group>,
     /// Buckets sealed in this commit, ascending.
     pub seals: Vec<BucketKey>,
+    /// The accounts after this commit; `None` in records of the first release.
+    pub accounts: Option<Accounts>,
 }
 
 impl Record {
@@ -51,6 +54,9 @@ impl Record {
         for key in &self.seals {
             put_key(&mut out, key, previous.as_ref(), false);
             previous = Some(*key);
+        }
+        if let Some(accounts) = &self.accounts {
+            accounts.encode(&mut out);
         }
         out
     }
@@ -91,6 +97,9 @@ impl Record {
             let (key, _) = read_key(&mut input, previous.as_ref())?;
             record.seals.push(key);
             previous = Some(key);
+        }
+        if input.left() > 0 {
+            record.accounts = Some(Accounts::decode(&mut input)?);
         }
         if input.left() > 0 { Err(Damaged("bytes after the record")) } else { Ok(record) }
     }
@@ -153,12 +162,15 @@ mod tests {
                 group(3, 1, Some((window.end().plus(std::time::Duration::from_secs(30)), true))),
             ],
             seals: vec![BucketKey { sensor: 3, window, part: 0 }],
+            accounts: Some(Accounts { accepted: 1_000_000, delivered: 5, stored: 0 }),
             ..Record::default()
         };
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         let before = record.encode().len();
         record.groups.push(group(4, 0, None));
         assert_eq!(record.encode().len() - before, 1 + record.groups[2].block.len());
+        record.accounts = None;
+        assert_eq!(Record::decode(&record.encode()).unwrap(), record, "as the first release wrote it");
     }
 
     #[test]

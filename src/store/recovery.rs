@@ -7,10 +7,12 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::accounts::Accounts;
 use super::database::{self, Budget};
 use super::engine::{Engine, Setup};
 use super::error::Doing;
 use super::journal::{Journal, Replay};
+use super::ledger::{Ledger, Losses};
 use super::names::{NameReader, Names};
 use super::record::{Record, put_key, read_key};
 use super::redelivery::Redelivery;
@@ -31,6 +33,7 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     let db = database::open_writer(&setup.path, budget)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
     let Replay { journal, last, records } = Journal::read(&db)?;
+    let (backlog, samples) = segment::count(&db)?;
     let mut state = State {
         next_segment: segment::last(&db)? + 1,
         setup,
@@ -41,23 +44,32 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         journal,
         seq: last,
         snapshot_seq: 0,
-        backlog: segment::count(&db)?,
+        backlog,
+        accounts: Accounts::default(),
+        has_accounts: false,
+        ledger: Ledger::load(&db)?,
+        losses: Losses::default(),
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
         stamps: HashMap::default(),
     };
-    load_snapshot(&db, &mut state)?;
+    let mut known = load_snapshot(&db, &mut state)?;
     let spilled_until = load_spills(&db, &mut state)?;
     for stored in records {
         let (seq, bytes) = (stored.seq, stored.read(&db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
-        let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until));
+        let replayed = decoded.and_then(|record| {
+            known = record.accounts.or(known);
+            replay(&mut state, seq, &record, &spilled_until)
+        });
         if let Err(why) = replayed {
             tracing::error!("journal record {seq} is damaged and left out: {why}");
         }
     }
     state.redelivery.started();
+    (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
+    state.count_stored(samples);
     Ok(Engine { db, state })
 }
 
@@ -77,20 +89,16 @@ pub(super) fn store_id(db: &Connection) -> Result<String, StoreError> {
 }
 
 /// Writes what must outlive the records.
-pub(super) fn store_snapshot(
-    db: &Connection,
-    seq: u64,
-    bucketer: &Bucketer,
-    redelivery: &Redelivery,
-) -> Result<(), StoreError> {
+pub(super) fn store_snapshot(db: &Connection, seq: u64, state: &State) -> Result<(), StoreError> {
     let mut payload = Vec::new();
     varint::put(&mut payload, seq);
-    varint::put(&mut payload, bucketer.used().count() as u64);
-    for (sensor, used) in bucketer.used() {
+    varint::put(&mut payload, state.bucketer.used().count() as u64);
+    for (sensor, used) in state.bucketer.used() {
         varint::put(&mut payload, sensor.into());
         used.encode(&mut payload);
     }
-    redelivery.encode(&mut payload);
+    state.redelivery.encode(&mut payload);
+    state.accounts.encode(&mut payload);
     let sql = "INSERT INTO meta (id, data) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET data = ?2";
     db.prepare_cached(sql)
         .and_then(|mut s| s.execute(params![META_SNAPSHOT, frame::seal(&payload)]))
@@ -118,12 +126,13 @@ pub(super) fn delete_spill(db: &Connection, id: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn load_snapshot(db: &Connection, state: &mut State) -> Result<(), StoreError> {
+/// Takes the snapshot in; the accounts that it holds.
+fn load_snapshot(db: &Connection, state: &mut State) -> Result<Option<Accounts>, StoreError> {
     let read = "SELECT data FROM meta WHERE id = ?1";
     let data: Option<Vec<u8>> =
         db.query_row(read, [META_SNAPSHOT], |row| row.get(0)).optional().doing("read the snapshot")?;
-    let Some(data) = data else { return Ok(()) };
-    let mut parse = || -> Result<(), Damaged> {
+    let Some(data) = data else { return Ok(None) };
+    let mut parse = || -> Result<Option<Accounts>, Damaged> {
         let payload = frame::open(&data)?;
         let mut input = Reader::new(&payload);
         let seq = input.varint()?;
@@ -134,14 +143,14 @@ fn load_snapshot(db: &Connection, state: &mut State) -> Result<(), StoreError> {
         state.redelivery = Redelivery::decode(&mut input)?;
         state.snapshot_seq = seq;
         state.seq = state.seq.max(seq);
-        Ok(())
+        (input.left() > 0).then(|| Accounts::decode(&mut input)).transpose()
     };
-    if let Err(why) = parse() {
+    Ok(parse().unwrap_or_else(|why| {
         tracing::error!(
             "the snapshot is damaged and left out: {why} (a bucket may take an identity again; upstream such a conflict is seen and re-keyed)"
         );
-    }
-    Ok(())
+        None
+    }))
 }
 
 /// Takes back spilled buckets; until which record each is complete.

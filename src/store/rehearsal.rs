@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::accounts::Accounts;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
+use super::ledger::{Ledger, Losses};
 use super::names::Names;
 use super::redelivery::Redelivery;
 use super::state::State;
@@ -35,6 +37,10 @@ impl Rehearsal {
             snapshot_seq: 0,
             next_segment: 1,
             backlog: Count::default(),
+            accounts: Accounts::default(),
+            has_accounts: true,
+            ledger: Ledger::default(),
+            losses: Losses::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,

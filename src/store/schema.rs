@@ -31,6 +31,21 @@ const MIGRATIONS: &[&str] = &[
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
                            last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
+    // 2: accounts that add up.
+    "-- The ledger: a row for each sensor (its number), reason (a fixed word) and stretch of time. `sent`: passed on upstream.
+     ALTER TABLE ledger RENAME TO ledger_1;
+     CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor INTEGER, reason TEXT NOT NULL,
+                           first INTEGER NOT NULL, last INTEGER NOT NULL, samples INTEGER NOT NULL,
+                           sent INTEGER NOT NULL DEFAULT 0) STRICT;
+     INSERT INTO ledger (id, at, reason, first, last, samples)
+         SELECT id, at, CASE reason WHEN 'too many sensors' THEN 'too-many-sensors' WHEN 'thinned' THEN reason
+                        WHEN 'evicted' THEN reason ELSE 'refused-upstream' END, first, last, samples FROM ledger_1;
+     DROP TABLE ledger_1;
+     -- `segment.samples` counts those that are still there as samples.
+     UPDATE segment SET samples = 0 WHERE thinned = 1;
+     -- Refused buckets in the store's own form, so that they can be sent again, and their samples.
+     ALTER TABLE dead_letter ADD COLUMN packed BLOB;
+     ALTER TABLE dead_letter ADD COLUMN samples INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// Rows of `meta`.
@@ -53,6 +68,18 @@ pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError>
         )));
     }
     Ok(version)
+}
+
+/// Refuses a file that this program cannot read without changing it.
+pub(super) fn readable(db: &Connection, path: &str) -> Result<(), StoreError> {
+    let version = identify(db, path)?;
+    if version < MIGRATIONS.len() {
+        return Err(StoreError::Unusable(format!(
+            "{path} has schema version {version}, and this program reads {}; start the daemon once, it brings the file forward",
+            MIGRATIONS.len()
+        )));
+    }
+    Ok(())
 }
 
 /// Brings the file to the present version.

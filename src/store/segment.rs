@@ -10,13 +10,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::engine::Count;
 use super::error::Doing;
+use super::ledger::Loss;
 use super::names::{NameReader, Names};
 use super::record::{put_key, read_key};
 use super::{PackedBucket, Parcel, SegmentId, StoreError, frame, thin};
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
+use crate::model::{Reading, Rollup, Sample, SealReason, SealedBucket, SensorName, Timestamp};
 
 /// Payload bytes at which a segment is complete: about 16 KiB once compressed.
 const TARGET_BYTES: usize = 64 << 10;
@@ -110,11 +111,25 @@ pub(super) fn insert(db: &Connection, id: u64, segment: &Packed) -> Result<(), S
     Ok(())
 }
 
-/// Deletes a segment; how many buckets it held, `None` if it was not there.
-pub(super) fn delete(db: &Connection, id: u64) -> Result<Option<u32>, StoreError> {
-    let mut delete =
-        db.prepare_cached("DELETE FROM segment WHERE id = ?1 RETURNING buckets").doing("delete a segment")?;
-    delete.query_row([id], |row| row.get(0)).optional().doing("delete a segment")
+/// Deletes a segment; how many buckets, and samples of them, it held, `None` if it was not there.
+pub(super) fn delete(db: &Connection, id: u64) -> Result<Option<(u32, u64)>, StoreError> {
+    let sql = "DELETE FROM segment WHERE id = ?1 RETURNING buckets, samples";
+    let mut delete = db.prepare_cached(sql).doing("delete a segment")?;
+    delete.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional().doing("delete a segment")
+}
+
+/// Takes samples out of a segment's account: their bucket went elsewhere, and the segment stays for the others. How many
+/// could be taken.
+pub(super) fn take_out(db: &Connection, id: u64, samples: u64) -> Result<u64, StoreError> {
+    let mut select = db.prepare_cached("SELECT samples FROM segment WHERE id = ?1").doing("read a segment")?;
+    let held: Option<u64> = select.query_row([id], |row| row.get(0)).optional().doing("read a segment")?;
+    let taken = samples.min(held.unwrap_or(0));
+    if taken > 0 {
+        let sql = "UPDATE segment SET samples = samples - ?2 WHERE id = ?1";
+        let mut update = db.prepare_cached(sql).doing("put a bucket aside")?;
+        update.execute(params![id, taken]).doing("put a bucket aside")?;
+    }
+    Ok(taken)
 }
 
 /// A segment as it lies in the database: its number and its frame.
@@ -133,10 +148,11 @@ pub(super) fn last(db: &Connection) -> Result<u64, StoreError> {
     Ok(last.optional().doing("read the last segment")?.unwrap_or(0))
 }
 
-/// Counts segments and buckets. Looks at every row: for the start only.
-pub(super) fn count(db: &Connection) -> Result<Count, StoreError> {
-    let sql = "SELECT count(*), coalesce(sum(buckets), 0) FROM segment";
-    db.query_row(sql, [], |row| Ok(Count { segments: row.get(0)?, buckets: row.get(1)? })).doing("count the backlog")
+/// Counts segments, buckets, and samples. Looks at every row: for the start only.
+pub(super) fn count(db: &Connection) -> Result<(Count, u64), StoreError> {
+    let sql = "SELECT count(*), coalesce(sum(buckets), 0), coalesce(sum(samples), 0) FROM segment";
+    let count = db.query_row(sql, [], |row| Ok((Count { segments: row.get(0)?, buckets: row.get(1)? }, row.get(2)?)));
+    count.doing("count the backlog")
 }
 
 /// Where one bucket lies inside an unpacked segment.
@@ -205,6 +221,35 @@ impl Entry {
         codec::decode(&mut Reader::new(self.bytes()), self.key.window.start(), &mut rows)?;
         let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
         samples.ok_or(Damaged("field without a name"))
+    }
+
+    /// A segment of this bucket alone.
+    pub(super) fn repacked(&self) -> Vec<u8> {
+        let mut packer = Packer::whole();
+        packer.add_as_is(self);
+        packer.finish().map(|packed| packed.data).unwrap_or_default()
+    }
+
+    /// Whose it is, as a number, and its window.
+    pub(super) const fn key(&self) -> &BucketKey {
+        &self.key
+    }
+
+    /// Whether a rollup stands in place of its samples.
+    pub(super) const fn is_thinned(&self) -> bool {
+        self.thinned
+    }
+
+    /// A span that holds every sample, told without unpacking them; and how many there are, none if it is thinned.
+    pub(super) fn loss(&self) -> Loss {
+        let window = self.key.window;
+        let samples = if self.thinned { 0 } else { self.samples() as u64 };
+        Loss { first: window.start(), last: window.end(), samples }
+    }
+
+    /// Its name in the loss ledger, for one who puts it aside.
+    pub(super) fn sensor(&self) -> Option<SensorName> {
+        self.names.sensor(self.key.sensor)
     }
 
     /// Its compact form.

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::accounts::Accounts;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
-use super::ledger::Loss;
+use super::ledger::{Ledger, Losses};
 use super::names::Names;
 use super::record::Record;
 use super::redelivery::{Redelivery, Trace};
 use super::segment::{Packed, Packer};
 use super::{Delivery, StoreError, frame, recovery};
 use crate::model::bucketer::{BucketKey, Bucketer, Pushed};
-use crate::model::{Reading, Sample, Timestamp};
+use crate::model::{LossReason, Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
@@ -40,6 +41,12 @@ pub(super) struct State {
     pub snapshot_seq: u64,
     pub next_segment: u64,
     pub backlog: Count,
+    pub accounts: Accounts,
+    /// Whether `accounts` began with the file: the first release kept none.
+    pub has_accounts: bool,
+    pub ledger: Ledger,
+    /// What the next commit will put on record.
+    pub losses: Losses,
     /// Every segment up to this one is thinned.
     pub thinned_until: u64,
     /// Where spilled buckets lie.
@@ -64,19 +71,40 @@ impl State {
             for reading in &delivery.readings {
                 self.push(reading, delivery.stamped, now, report);
             }
+            for refused in &delivery.refused {
+                self.refuse(self.names.known_sensor(&refused.sensor), refused.reason, refused.at);
+            }
         }
+        self.accounts.kept(report.readings);
         traces
+    }
+
+    /// Compares the accounts with what is there, once all of it is there.
+    pub(super) fn settle_accounts(&mut self) {
+        let known = self.has_accounts.then_some(self.accounts);
+        self.accounts = Accounts::settle(known, self.accounts.stored, &self.ledger, &mut self.losses);
+        self.has_accounts = true;
+    }
+
+    /// Counts what is stored: so many samples in segments, and those in open buckets.
+    pub(super) fn count_stored(&mut self, in_segments: u64) {
+        let open = self.bucketer.open_iter().map(|open| u64::from(open.count()));
+        self.accounts.stored = in_segments + open.sum::<u64>();
+    }
+
+    /// A reading that is not kept.
+    fn refuse(&mut self, sensor: Option<u32>, reason: LossReason, at: Timestamp) {
+        self.losses.add_one(sensor, reason, at);
+        self.accounts.refused(1);
     }
 
     fn push(&mut self, reading: &Reading, stamped: bool, now: Timestamp, report: &mut Report) {
         let policy = self.setup.policies.of(&reading.sensor);
         let Some(sensor) = self.names.sensor(&reading.sensor) else {
-            Loss::add(&mut report.refused, reading.at);
-            return;
+            return self.refuse(None, LossReason::TooManySensors, reading.at);
         };
         let Some(mut row) = self.names.row(reading, policy.decimals) else {
-            Loss::add(&mut report.refused, reading.at);
-            return;
+            return self.refuse(Some(sensor), LossReason::TooManyFields, reading.at);
         };
         let weight = Sample::bytes_of(&reading.fields);
         let arrived = row.at;
@@ -130,6 +158,7 @@ impl State {
     pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<(), StoreError> {
         record.next_segment = self.next_segment;
         record.backlog = self.backlog.buckets;
+        record.accounts = Some(self.accounts);
         for key in &record.seals {
             if let Some(id) = self.spills.remove(key) {
                 recovery::delete_spill(tx, id)?;
@@ -149,7 +178,7 @@ impl State {
             self.snapshot_seq = 0;
         }
         if self.snapshot_seq == 0 || seq - self.snapshot_seq >= SNAPSHOT_RECORDS {
-            recovery::store_snapshot(tx, seq, &self.bucketer, &self.redelivery)?;
+            recovery::store_snapshot(tx, seq, self)?;
             self.snapshot_seq = seq;
         }
         self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))

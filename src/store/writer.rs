@@ -18,6 +18,7 @@ use super::names::NameReader;
 use super::quarantine::{self, Salvage};
 use super::{Deliveries, Delivery, Head, Receipt, Settled, StoreError, database};
 use crate::clock::Clock;
+use crate::model::LossReason;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
 
@@ -326,14 +327,16 @@ impl Writer {
         let stats = self.stats.store();
         let now = self.clock.now();
         stats.condition.up(now, format_args!("writing {}", self.setup.path.display()));
-        if let Some(loss) = report.refused {
+        let refused =
+            report.lost[LossReason::TooManySensors as usize] + report.lost[LossReason::TooManyFields as usize];
+        if refused > 0 {
             let most = self.setup.max_sensors;
             let words = format_args!(
                 "site.max_sensors ({most}) is reached, or there are too many field names: readings with further names are \
                  refused and stand in the ledger"
             );
             stats.sensor_condition.lost(now, words);
-            stats.sensor_limit.inc_by(loss.samples);
+            stats.sensor_limit.inc_by(refused);
         }
         if report.thinned > 0 {
             let words = format_args!(

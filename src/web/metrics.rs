@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::Subject;
+use crate::model::LossReason;
 use crate::stats::{Condition, SourceStats};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -53,6 +55,9 @@ impl Collector for Facts {
             one(&mut encoder, name, help, &ConstCounter::new(value))?;
         }
         let gauges = [
+            ("store_accepted_readings", "Taken charge of since the file was born", store.accepted.get()),
+            ("store_delivered_readings", "Of these, proven stored upstream", store.delivered.get()),
+            ("store_stored_readings", "Of these, in open or sealed buckets", store.stored.get()),
             ("store_sensors", "Sensors known", store.sensors.get()),
             ("store_open_buckets", "Buckets that are open", store.open_buckets.get()),
             ("store_backlog_buckets", "Sealed buckets not yet delivered", store.backlog_buckets.get()),
@@ -71,6 +76,15 @@ impl Collector for Facts {
         ];
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
+        }
+        let mut lost = encoder.encode_descriptor(
+            "store_lost_readings",
+            "Of those taken charge of, in the loss ledger",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (reason, gauge) in LossReason::ALL.iter().zip(&store.lost) {
+            gauge.encode(lost.encode_family(&[("reason", reason.word())])?)?;
         }
         let sources = self.0.stats.sources();
         let per_source: [(&str, &str, Count); 4] = [

@@ -1,10 +1,12 @@
 //! What `/status.json` says: the same facts as the page and `tipbucket status`, under fixed names.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Subject;
-use crate::model::Timestamp;
-use crate::stats::{Condition, SourceStats, State};
+use crate::model::{LossReason, Timestamp};
+use crate::stats::{Condition, SourceStats, State, StoreStats};
 
 /// How a running daemon stands. Times are RFC 3339, `null` where something has not happened yet.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -43,6 +45,14 @@ pub struct ConditionStatus {
 pub struct StoreStatus {
     /// Whether it can write.
     pub condition: ConditionStatus,
+    /// Readings taken charge of since the store's file was born. Always `delivered` + `stored` + the sum of `ledger`.
+    pub accepted: i64,
+    /// Of these, proven stored upstream.
+    pub delivered: i64,
+    /// Of these, in open or sealed buckets.
+    pub stored: i64,
+    /// Of these, in the loss ledger, by reason.
+    pub ledger: BTreeMap<String, i64>,
     /// Readings on disk.
     pub readings: u64,
     /// Readings that were there already and are kept once.
@@ -132,6 +142,10 @@ impl Status {
             uptime_s: now.since(subject.started).as_secs(),
             store: StoreStatus {
                 condition: condition(&store.condition),
+                accepted: store.accepted.get(),
+                delivered: store.delivered.get(),
+                stored: store.stored.get(),
+                ledger: ledger(store),
                 readings: store.readings.get(),
                 duplicates: store.duplicates.get(),
                 redelivered: store.redelivered.get(),
@@ -164,6 +178,10 @@ impl Status {
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),
         }
     }
+}
+
+fn ledger(store: &StoreStats) -> BTreeMap<String, i64> {
+    LossReason::ALL.iter().zip(&store.lost).map(|(reason, lost)| (reason.word().to_owned(), lost.get())).collect()
 }
 
 fn of_source(source: &SourceStats) -> SourceStatus {

@@ -19,7 +19,7 @@ use super::serial::{Keeper, Letters, hung_up};
 use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
 use crate::decode::times::Local;
-use crate::model::{Reading, SensorName, Timestamp};
+use crate::model::{Reading, SensorName, Timestamp, TurnedAway};
 use crate::store::{Closed, Delivery};
 
 /// Refused lines in a row after which the source is told to be out of order.
@@ -154,6 +154,7 @@ impl Reader {
                     self.refusals = 0;
                 }
                 delivery.readings.extend(read.reading);
+                delivery.refused.extend(read.turned_away);
                 true
             }
             Err(words) => {
@@ -173,15 +174,20 @@ impl Reader {
             (None, Some(sensor)) => sensor.clone(),
             (None, None) => return Err("line names no sensor".to_owned()),
         };
-        if let Some(at) = decoded.time {
-            intake.admission.check(at, now).map_err(|error| error.to_string())?;
+        let mut refused = decoded.refused;
+        let mut turned_away = None;
+        if let Some(Err(why)) = decoded.time.map(|at| intake.admission.check(at, now)) {
+            refused.push(why.to_string());
+            let at = decoded.time.unwrap_or(now);
+            turned_away =
+                (!decoded.fields.is_empty()).then(|| TurnedAway { sensor: sensor.clone(), at, reason: why.reason() });
         }
         let mut reading = None;
-        if !decoded.fields.is_empty() {
+        if !decoded.fields.is_empty() && turned_away.is_none() {
             let made = Reading::new(sensor, decoded.time.unwrap_or(now), decoded.fields);
             reading = Some(made.map_err(|error| error.to_string())?);
         }
-        Ok(Some(Read { reading, refused: decoded.refused, has_remains: decoded.has_remains }))
+        Ok(Some(Read { reading, turned_away, refused, has_remains: decoded.has_remains }))
     }
 
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
@@ -201,6 +207,8 @@ impl Reader {
 /// What a line gave.
 struct Read {
     reading: Option<Reading>,
+    /// Understood, and not taken because of its time.
+    turned_away: Option<TurnedAway>,
     refused: Vec<String>,
     has_remains: bool,
 }

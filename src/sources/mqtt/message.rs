@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::config::Decode;
 use super::route::{Known, Route, Routes};
 use crate::decode::{json, number, text};
-use crate::model::{Fields, Reading, SensorName, Timestamp, Value};
+use crate::model::{Fields, Reading, SensorName, Timestamp, TurnedAway, Value};
 use crate::sources::Intake;
 use crate::store::{Delivery, Origin, OriginKind};
 
@@ -30,6 +30,7 @@ pub(super) struct Reader {
 struct Taken {
     readings: Vec<Reading>,
     refused: json::Refused,
+    turned_away: Vec<TurnedAway>,
 }
 
 impl Reader {
@@ -70,6 +71,7 @@ impl Reader {
         let refused = match taken {
             Ok(taken) => {
                 delivery.readings = taken.readings;
+                delivery.refused = taken.turned_away;
                 delivery.stamped = !route.json.reads_time();
                 (!taken.refused.is_empty()).then(|| taken.refused.to_string())
             }
@@ -135,7 +137,7 @@ fn plain(known: Known, value: Value, now: Timestamp) -> Result<Taken, String> {
     let sensor = known.sensor.unwrap_or_else(|| Err("the payload names no sensor".to_owned()))?;
     let fields = Fields::from_iter([(known.field?, value)]);
     let reading = Reading::new(sensor, now, fields).map_err(|e| e.to_string())?;
-    Ok(Taken { readings: vec![reading], refused: json::Refused::default() })
+    Ok(Taken { readings: vec![reading], ..Taken::default() })
 }
 
 fn structured(
@@ -147,10 +149,21 @@ fn structured(
 ) -> Result<Taken, String> {
     let topic_name = known.sensor.transpose()?;
     let decoded = route.json.decode(payload, now)?;
-    let mut taken = Taken { readings: Vec::with_capacity(decoded.readings.len()), refused: decoded.refused };
+    let mut taken = Taken {
+        readings: Vec::with_capacity(decoded.readings.len()),
+        refused: decoded.refused,
+        turned_away: Vec::new(),
+    };
     for measured in decoded.readings {
-        match reading(&measured.sensor, topic_name.as_ref(), measured.at, measured.fields, intake, now) {
-            Ok(reading) => taken.readings.push(reading),
+        match reading(&measured.sensor, topic_name.as_ref(), measured.at, measured.fields, now) {
+            Ok(reading) => match measured.at.map_or(Ok(()), |at| intake.admission.check(at, now)) {
+                Ok(()) => taken.readings.push(reading),
+                Err(why) => {
+                    taken.refused.add(measured.index, why.to_string());
+                    let (sensor, at) = (reading.sensor, reading.at);
+                    taken.turned_away.push(TurnedAway { sensor, at, reason: why.reason() });
+                }
+            },
             Err(reason) => taken.refused.add(measured.index, reason),
         }
     }
@@ -162,7 +175,6 @@ fn reading(
     topic_name: Option<&SensorName>,
     at: Option<Timestamp>,
     fields: Fields,
-    intake: &Intake,
     now: Timestamp,
 ) -> Result<Reading, String> {
     let sensor = match (named, topic_name) {
@@ -170,8 +182,5 @@ fn reading(
         (None, Some(name)) => name.clone(),
         (None, None) => return Err("the payload names no sensor".to_owned()),
     };
-    if let Some(at) = at {
-        intake.admission.check(at, now).map_err(|e| e.to_string())?;
-    }
     Reading::new(sensor, at.unwrap_or(now), fields).map_err(|e| e.to_string())
 }

@@ -1,5 +1,6 @@
 //! The store against real files: through its two ends, with restarts between.
 
+mod accounts;
 mod damage;
 
 use std::path::Path;
@@ -267,7 +268,7 @@ async fn a_flood_of_invented_sensors_is_refused_and_counted() {
     assert_eq!((site.stats.store().readings.get(), site.stats.store().sensor_limit.get()), (4, 7));
     assert_eq!(site.stats.store().sensors.get(), 3);
     let db = database::open_reader(&folder.path().join("t.db")).unwrap();
-    let sum = "SELECT sum(samples) FROM ledger WHERE reason = 'too many sensors'";
+    let sum = "SELECT sum(samples) FROM ledger WHERE reason = 'too-many-sensors'";
     assert_eq!(db.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap(), 7, "accepted or in the ledger");
     site.stop().await;
 }

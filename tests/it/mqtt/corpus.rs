@@ -42,7 +42,7 @@ type Seen = (Vec<(Timestamp, BTreeMap<String, Value>)>, bool);
 
 fn seen(decoder: &mut Decoder, payload: &[u8]) -> Seen {
     let Ok(decoded) = decoder.decode(payload, arrival()) else { return (Vec::new(), true) };
-    let admission = Admission { max_future: Duration::from_secs(600) };
+    let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
     let mut refused = !decoded.refused.is_empty();
     let mut readings = Vec::new();
     for measured in decoded.readings {

@@ -36,7 +36,7 @@ impl Running {
         let name = SourceName::new("line").unwrap();
         let stats = Stats::default().source(&name, kind.name);
         let (inlet, deliveries) = inlet();
-        let admission = Admission { max_future: Duration::from_secs(600) };
+        let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
         let intake =
             Intake { name, clock: Clock::system(), stats: Arc::clone(&stats), admission, timezone: None, inlet };
         let task = tokio::spawn(supervise(config.build(), intake));
