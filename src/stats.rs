@@ -143,6 +143,10 @@ pub struct StoreStats {
     pub bytes: Gauge,
     /// Bytes the store may use.
     pub max_bytes: Gauge,
+    /// How much of `max_bytes` is used up, in percent of what data can have.
+    pub fill_percent: Gauge,
+    /// The alarm that stands: 70, 90, or 0 for none.
+    pub alarm_percent: Gauge,
     /// How long the last commit took, in microseconds.
     pub commit_us: Gauge,
     /// When the last commit ended, in milliseconds since the epoch; 0 before the first.

@@ -108,7 +108,9 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} readings of {} sensors · {} open buckets · {} sealed · {} dead letters",
         store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
     )?;
-    writeln!(out, "          {} of {}", size(store.bytes), size(store.max_bytes))?;
+    let alarm = if store.alarm_percent > 0 { ": ALARM" } else { "" };
+    let (bytes, most) = (size(store.bytes), size(store.max_bytes));
+    writeln!(out, "          {bytes} of {most} · {} % used{alarm}", store.fill_percent)?;
     let lost: i64 = store.ledger.values().sum();
     writeln!(
         out,

@@ -4,20 +4,31 @@
 //! power cut ([`Engine::open`]); the batch is then applied again. So memory never runs ahead of the disk.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::blocks::Blocks;
 use super::database::Budget;
 use super::error::Doing;
-use super::ledger::{Loss, REASONS};
+use super::ledger::REASONS;
+use super::quarantine::Salvage;
+use super::quota::Fill;
 use super::record::Record;
 use super::state::State;
-use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, segment};
-use crate::model::{DeadLetter, Policies, SiteName, Timestamp};
+use super::waiting::TurnedAwayLoss;
+use super::{Delivery, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, quota, segment};
+use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
+/// Most commits that only make room before one that needs it: the journal gives up half of what it has in each.
+const MAX_MAKING: usize = 4;
+/// After so long a commit that found no room is tried even if there seems to be no more.
+const TRY_ANYWAY: Duration = Duration::from_secs(60);
+
 /// What the engine needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
@@ -27,6 +38,7 @@ pub(super) struct Setup {
     pub when_full: WhenFull,
     pub max_sensors: usize,
     pub policies: Policies,
+    pub blocks: Arc<Blocks>,
 }
 
 /// Everything one commit takes.
@@ -34,8 +46,12 @@ pub(super) struct Setup {
 pub(super) struct Batch {
     pub deliveries: Vec<Delivery>,
     pub settled: Vec<Settled>,
-    /// There is no room: only delete what is settled.
+    /// There is no room: only delete what is settled, and put on record what is lost.
     pub only_settle: bool,
+    /// Readings that could not wait for room any longer, of sources that cannot send again.
+    pub turned_away: Vec<TurnedAwayLoss>,
+    /// Segments that cannot be read, and why.
+    pub broken: Vec<(SegmentId, String)>,
 }
 
 /// What one commit did.
@@ -63,6 +79,15 @@ pub(super) struct Count {
     pub buckets: u64,
 }
 
+impl Report {
+    /// What making room did beforehand.
+    fn join(&mut self, made: Self) {
+        self.thinned += made.thinned;
+        self.evicted += made.evicted;
+        self.lost.iter_mut().zip(made.lost).for_each(|(lost, more)| *lost += more);
+    }
+}
+
 impl Count {
     pub(super) fn inserted(&mut self, buckets: u32) {
         self.segments += 1;
@@ -81,45 +106,87 @@ impl Count {
 pub(super) struct Engine {
     pub(super) db: Connection,
     pub(super) state: State,
+    sound: bool,
+    /// What making room did that was not enough, and is not told yet.
+    made: Report,
+    /// When a commit found no room although there seemed to be some, and until when that is believed.
+    full: Option<(Fill, Timestamp)>,
 }
 
 impl Engine {
-    /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
+    /// An engine whose memory is what the database says.
+    pub(super) fn new(db: Connection, state: State) -> Self {
+        Self { db, state, sound: true, made: Report::default(), full: None }
+    }
+
+    /// Applies a batch and writes it. Afterwards it is on disk. On an error what it brings is not; then this engine is of
+    /// no use, unless it [is sound](Self::is_sound): it found no room before it began.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
+        self.sound = false;
+        if !batch.only_settle && !self.find_room(batch, now)? {
+            self.sound = true;
+            return Err(StoreError::Full { doing: "take readings".to_owned() });
+        }
+        let mut report = self.write(batch, now, false)?;
+        report.join(std::mem::take(&mut self.made));
+        Ok(report)
+    }
+
+    /// Whether there is room for readings, or could be made. What is settled is deleted for it.
+    fn find_room(&mut self, batch: &Batch, now: Timestamp) -> Result<bool, StoreError> {
+        let settled = batch.settled.clone();
+        let mut settled = Batch { settled, only_settle: true, ..Batch::default() };
+        for _ in 0..MAX_MAKING {
+            if self.has_room(now)? {
+                return Ok(true);
+            }
+            let made = self.write(&settled, now, true)?;
+            self.made.join(made);
+            settled.settled.clear();
+            if !made.committed {
+                break;
+            }
+        }
+        self.has_room(now)
+    }
+
+    /// One transaction; `wants_room`: also if there is nothing to write but room to be made.
+    fn write(&mut self, batch: &Batch, now: Timestamp, wants_room: bool) -> Result<Report, StoreError> {
+        let budget = self.limit()?;
+        self.sound = false;
+        self.state.is_tight = wants_room || Fill::of(&self.db, &self.state, budget)?.is_tight();
         let mut report = Report::default();
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
         }
         let traces = self.state.apply(&batch.deliveries, now, &mut report);
-        let letters = batch
-            .deliveries
-            .iter()
-            .flat_map(|d| &d.dead_letters)
-            .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
-        let mut letters: Vec<_> = letters.collect();
-        forget_known(&self.db, &mut letters)?;
+        self.state.turn_away(&batch.turned_away);
+        let letters = batch.deliveries.iter().flat_map(|d| &d.dead_letters);
+        let mut letters: Vec<_> = letters.chain(batch.settled.iter().flat_map(|s| &s.dead_letters)).collect();
+        aside::forget_known(&self.db, &mut letters)?;
         report.dead_letters = letters.len() as u64;
         let quiet = traces.is_empty() && self.state.losses.is_empty() && !self.state.bucketer.has_news();
-        if quiet && letters.is_empty() && batch.settled.is_empty() {
+        let quiet = quiet && letters.is_empty() && batch.settled.is_empty() && batch.broken.is_empty();
+        if quiet && !(wants_room && quota::can_make_room(&self.state)) {
+            self.sound = true;
             return Ok(report);
         }
         let seq = self.state.seq + 1;
         let (record, segments) = self.state.plan(seq, traces, &mut report)?;
 
-        let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
         for letter in &letters {
-            put_aside(&tx, &mut self.state, letter)?;
+            aside::put_aside(&tx, &mut self.state, letter)?;
         }
+        let broken = aside::take_broken(&tx, &mut self.state, &batch.broken, now)?;
+        letters.extend(&broken);
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             let deleted = segment::delete(&tx, id.0)?;
             self.state.backlog.deleted(deleted.map(|(buckets, _)| buckets));
             self.state.accounts.delivered(deleted.map_or(0, |(_, samples)| samples));
         }
-        if self.state.setup.when_full != WhenFull::Refuse {
-            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
-        }
+        (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
         self.state.names.save(&tx)?;
         for segment in &segments {
             segment::insert(&tx, self.state.next_segment, segment)?;
@@ -136,15 +203,78 @@ impl Engine {
         self.state.seq = seq;
         self.state.journal.trim(self.state.low(seq));
         report.committed = true;
+        self.sound = true;
         Ok(report)
     }
 
-    /// Holds SQLite to the budget, or to what the disk has room for.
+    /// Whether this engine can go on: nothing was begun, or what was begun is committed.
+    pub(super) const fn is_sound(&self) -> bool {
+        self.sound
+    }
+
+    /// A commit of an earlier engine found no room although there seemed to be some: not before there is more.
+    pub(super) fn found_no_room(&mut self, now: Timestamp) {
+        if let Ok(fill) = self.limit().and_then(|budget| Fill::of(&self.db, &self.state, budget)) {
+            self.full = Some((fill, now.plus(TRY_ANYWAY)));
+        }
+    }
+
+    fn has_room(&mut self, now: Timestamp) -> Result<bool, StoreError> {
+        let fill = Fill::of(&self.db, &self.state, self.limit()?)?;
+        if self.full.is_some_and(|(before, until)| !fill.is_better_than(before) && now < until) {
+            return Ok(false);
+        }
+        self.full = None;
+        Ok(fill.has_room(self.state.setup.when_full))
+    }
+
+    /// How full the budget is.
+    pub(super) fn fill(&self) -> Result<Fill, StoreError> {
+        let pages = self.db.query_row("PRAGMA page_count", [], |row| row.get(0)).doing("measure the database")?;
+        let setup = &self.state.setup;
+        Fill::of(&self.db, &self.state, self.state.budget.on_disk(&setup.path, pages, &setup.blocks))
+    }
+
+    /// Holds SQLite to the budget, or to what the disk has room for; on a full disk the log must not outgrow its size.
     fn limit(&self) -> Result<Budget, StoreError> {
         let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
-        let budget = self.state.budget.on_disk(&self.state.setup.path, pragma("PRAGMA page_count")?);
+        let path = &self.state.setup.path;
+        let budget = self.state.budget.on_disk(path, pragma("PRAGMA page_count")?, &self.state.setup.blocks);
         pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
+        if database::is_disk_short(path) {
+            let (frames, copied) = database::log_frames(&self.db)?;
+            if frames * 2 > budget.checkpoint_frames() && frames > copied {
+                database::checkpoint(&self.db)?;
+            }
+        }
         Ok(budget)
+    }
+
+    /// Brings some of a damaged file back; `true` when all of it is. Makes room for it first, if `when_full` allows that.
+    pub(super) fn bring_back(&mut self, salvage: &mut Salvage, now: Timestamp) -> Result<bool, StoreError> {
+        let budget = self.limit()?;
+        if Fill::of(&self.db, &self.state, budget)?.is_high() {
+            self.write(&Batch { only_settle: true, ..Batch::default() }, now, true)?;
+            if !Fill::of(&self.db, &self.state, budget)?.has_room(self.state.setup.when_full) {
+                return Ok(false);
+            }
+        }
+        let done = salvage.step(&self.db)?;
+        if done {
+            self.state.aside.is_busy = false;
+            self.recount()?;
+        }
+        Ok(done)
+    }
+
+    /// Adds to the reserve, if it is time for that; after the receipts, and between two commits.
+    pub(super) fn top_up(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let percent = self.fill()?.percent();
+        let budget = self.limit()?;
+        let done = self.state.reserve.top_up(&self.db, budget, percent, now);
+        // After a failure of the disk this connection is not believed any more.
+        self.sound = matches!(done, Ok(()) | Err(StoreError::Full { .. }));
+        done
     }
 
     /// When the next bucket is due.
@@ -169,13 +299,14 @@ impl Engine {
         self.state.seq
     }
 
-    /// Later segments bear numbers from `first` on: lower ones may still come back from a damaged file.
-    pub(super) fn number_segments_from(&mut self, first: u64) {
-        self.state.next_segment = self.state.next_segment.max(first);
+    /// Segments of a damaged file may still come back: later ones bear higher numbers, and the accounts wait for them.
+    pub(super) fn await_salvage(&mut self, salvage: &Salvage) {
+        self.state.next_segment = self.state.next_segment.max(salvage.last_segment() + 1);
+        self.state.aside.is_busy = true;
     }
 
     /// Counts the backlog anew, after the last segment came back.
-    pub(super) fn recount(&mut self) -> Result<(), StoreError> {
+    fn recount(&mut self) -> Result<(), StoreError> {
         let (backlog, samples) = segment::count(&self.db)?;
         self.state.backlog = backlog;
         self.state.count_stored(samples);
@@ -215,10 +346,10 @@ impl Engine {
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 
-    /// Bytes of the database in use, and of its log.
+    /// Bytes of the database in use, of its log, and of damaged files that were set aside.
     fn bytes(&self) -> Result<u64, StoreError> {
         let pages = database::used_pages(&self.db)?;
-        Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes)
+        Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes + self.state.aside.bytes)
     }
 
     /// The last act: what a next start needs is brought together, and the log is copied into the file.
@@ -230,31 +361,4 @@ impl Engine {
         tx.commit().doing("commit")?;
         database::checkpoint(&self.db)
     }
-}
-
-/// A bucket that was put aside before, and its segment was not deleted in time, is no second letter.
-fn forget_known(db: &Connection, letters: &mut Vec<&DeadLetter>) -> Result<(), StoreError> {
-    let mut failed = None;
-    letters.retain(|letter| {
-        let known = letter.lost.is_some()
-            && letters::is_known(db, letter).unwrap_or_else(|error| {
-                failed = Some(error);
-                false
-            });
-        !known
-    });
-    failed.map_or(Ok(()), Err)
-}
-
-/// The samples of a bucket that goes to the dead letters are in the ledger from then on.
-fn put_aside(db: &Connection, state: &mut State, letter: &DeadLetter) -> Result<(), StoreError> {
-    let Some(lost) = &letter.lost else { return Ok(()) };
-    let samples = segment::take_out(db, lost.segment, lost.samples.into())?;
-    state.accounts.lost(samples);
-    // None, although it held some: its segment is gone, and they stand in the ledger as evicted.
-    if samples > 0 || lost.samples == 0 {
-        let sensor = lost.sensor.as_ref().and_then(|sensor| state.names.known_sensor(sensor));
-        state.losses.add(sensor, lost.reason, Loss { first: lost.first, last: lost.last, samples });
-    }
-    Ok(())
 }

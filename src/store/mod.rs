@@ -8,7 +8,9 @@
 //! that would hold the journal back. Starting is recovering: see `recovery.rs`.
 
 mod accounts;
+mod aside;
 mod backlog;
+mod blocks;
 mod config;
 mod contents;
 mod database;
@@ -28,12 +30,16 @@ mod record;
 mod recovery;
 mod redelivery;
 mod rehearsal;
+mod repair;
+mod reserve;
 mod schema;
 mod segment;
 mod state;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod waiting;
 mod writer;
 
 pub use accounts::Accounts;
@@ -69,6 +75,7 @@ pub async fn open(
         when_full: config.when_full,
         max_sensors,
         policies,
+        blocks: Default::default(),
     };
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);
@@ -85,7 +92,6 @@ pub async fn open(
         Ok((engine, salvage, store_id, lock))
     };
     let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
-    engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
     // The forwarder waits for each settlement, so one is the most that can be under way.
@@ -98,6 +104,9 @@ pub async fn open(
         engine: Some(engine),
         salvage,
         tried: None,
+        found_no_room: false,
+        waiting: Default::default(),
+        alarm: Default::default(),
         setup,
         names,
         head,
@@ -105,7 +114,7 @@ pub async fn open(
         clock,
         stats,
     };
-    Ok((inlet, outlet, writer))
+    Ok((inlet, outlet, writer.tell_opened()))
 }
 
 /// How far the store is: what the outlet must know of the writer.

@@ -69,9 +69,15 @@ impl Backlog for Outlet {
             }
             match self.read().await {
                 Ok(Some((id, data))) => {
-                    // Drawn even if it is damaged: the next call goes on behind it.
+                    // One that cannot be read is put aside, and the next one is drawn.
                     self.after = id;
-                    return segment::open(SegmentId(id), &data, &self.names).map(Some);
+                    match segment::open(SegmentId(id), &data, &self.names) {
+                        Ok(parcel) => return Ok(Some(parcel)),
+                        Err(why) => {
+                            let broken = Request::Broken(SegmentId(id), why.to_string());
+                            self.requests.send(broken).await.map_err(|_| Closed)?;
+                        }
+                    }
                 }
                 Ok(None) => self.after = latest,
                 Err(error) if error.is_damage() => {

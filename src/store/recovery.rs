@@ -14,8 +14,10 @@ use super::error::Doing;
 use super::journal::{Journal, Replay};
 use super::ledger::{Ledger, Losses};
 use super::names::{NameReader, Names};
+use super::quarantine::Aside;
 use super::record::{Record, put_key, read_key};
 use super::redelivery::Redelivery;
+use super::reserve::Reserve;
 use super::schema::{META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
 use super::{StoreError, frame, segment};
@@ -30,10 +32,11 @@ const MAX_SENSORS: usize = 16 << 20;
 /// Opens the file and rebuilds everything in memory.
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
     let budget = Budget::at(&setup.path, setup.max_bytes);
-    let db = database::open_writer(&setup.path, budget)?;
+    let db = database::open_writer(&setup.path, budget, &setup.blocks)?;
     let names = Names::load(&db, setup.max_sensors, reader)?;
     let Replay { journal, last, records } = Journal::read(&db)?;
     let (backlog, samples) = segment::count(&db)?;
+    let aside = Aside::beside(&setup.path);
     let mut state = State {
         next_segment: segment::last(&db)? + 1,
         setup,
@@ -49,6 +52,9 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         has_accounts: false,
         ledger: Ledger::load(&db)?,
         losses: Losses::default(),
+        reserve: Reserve::load(&db)?,
+        is_tight: false,
+        aside,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
@@ -70,7 +76,7 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     state.redelivery.started();
     (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
     state.count_stored(samples);
-    Ok(Engine { db, state })
+    Ok(Engine::new(db, state))
 }
 
 /// The random id born with the file, eight hex digits; made at the first call.

@@ -8,6 +8,7 @@ use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
 use super::ledger::{Ledger, Losses};
 use super::names::Names;
+use super::quarantine::Aside;
 use super::redelivery::Redelivery;
 use super::state::State;
 use super::{Config, Delivery, StoreError, frame};
@@ -27,7 +28,7 @@ impl Rehearsal {
         let max_bytes = max_bytes.as_u64();
         let site = SiteName::new("rehearsal").expect("a sound name");
         let state = State {
-            setup: Setup { site, path, max_bytes, when_full, max_sensors, policies },
+            setup: Setup { site, path, max_bytes, when_full, max_sensors, policies, blocks: Default::default() },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
             bucketer: Bucketer::default(),
@@ -41,6 +42,9 @@ impl Rehearsal {
             has_accounts: true,
             ledger: Ledger::default(),
             losses: Losses::default(),
+            reserve: Default::default(),
+            is_tight: false,
+            aside: Aside::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,

@@ -43,6 +43,8 @@ const MIGRATIONS: &[&str] = &[
      DROP TABLE ledger_1;
      -- `segment.samples` counts those that are still there as samples.
      UPDATE segment SET samples = 0 WHERE thinned = 1;
+     -- Pages that are given up when the file cannot grow.
+     CREATE TABLE reserve (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
      -- Refused buckets in the store's own form, so that they can be sent again, and their samples.
      ALTER TABLE dead_letter ADD COLUMN packed BLOB;
      ALTER TABLE dead_letter ADD COLUMN samples INTEGER NOT NULL DEFAULT 0;",
@@ -51,6 +53,7 @@ const MIGRATIONS: &[&str] = &[
 /// Rows of `meta`.
 pub(super) const META_STORE_ID: i64 = 1;
 pub(super) const META_SNAPSHOT: i64 = 2;
+pub(super) const META_SALVAGE: i64 = 3;
 
 /// The file's version; refuses what is not ours or is newer. Changes nothing.
 pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError> {

@@ -11,15 +11,21 @@ use super::engine::{Count, Report, Setup};
 use super::journal::Journal;
 use super::ledger::{Ledger, Losses};
 use super::names::Names;
+use super::quarantine::Aside;
 use super::record::Record;
 use super::redelivery::{Redelivery, Trace};
+use super::reserve::Reserve;
 use super::segment::{Packed, Packer};
+use super::waiting::TurnedAwayLoss;
 use super::{Delivery, StoreError, frame, recovery};
 use crate::model::bucketer::{BucketKey, Bucketer, Pushed};
 use crate::model::{LossReason, Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
+
+/// A journal that takes no more than this share of the log does not give up any of it.
+const LEAST_JOURNAL: u64 = 8;
 
 /// The finest step of time there is.
 const TICK: Duration = Duration::from_millis(1);
@@ -45,6 +51,11 @@ pub(super) struct State {
     /// Whether `accounts` began with the file: the first release kept none.
     pub has_accounts: bool,
     pub ledger: Ledger,
+    pub reserve: Reserve,
+    /// Room is short: the journal gives up what it can.
+    pub is_tight: bool,
+    /// Damaged files that were set aside.
+    pub aside: Aside,
     /// What the next commit will put on record.
     pub losses: Losses,
     /// Every segment up to this one is thinned.
@@ -77,6 +88,15 @@ impl State {
         }
         self.accounts.kept(report.readings);
         traces
+    }
+
+    /// Puts readings on record that could not wait for room.
+    pub(super) fn turn_away(&mut self, readings: &[TurnedAwayLoss]) {
+        for (sensor, loss) in readings {
+            let sensor = sensor.as_ref().and_then(|sensor| self.names.known_sensor(sensor));
+            self.losses.add(sensor, LossReason::StoreFull, *loss);
+            self.accounts.refused(loss.samples);
+        }
     }
 
     /// Compares the accounts with what is there, once all of it is there.
@@ -165,7 +185,9 @@ impl State {
             }
         }
         // A journal longer than the log is held back by slow sensors: their open buckets are kept elsewhere.
-        if self.journal.live_bytes() > self.budget.wal_bytes
+        // So are they when the journal must give up room.
+        let most = if self.is_tight { self.least_journal() } else { self.budget.wal_bytes };
+        if self.journal.live_bytes() > most
             && let Some(horizon) = self.journal.middle()
         {
             for open in self.bucketer.spill_before(horizon, seq) {
@@ -182,6 +204,11 @@ impl State {
             self.snapshot_seq = seq;
         }
         self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))
+    }
+
+    /// How long the journal may be while room is short.
+    pub(super) const fn least_journal(&self) -> u64 {
+        self.budget.wal_bytes / LEAST_JOURNAL
     }
 
     /// The lowest record that is still needed once `seq` is written.

@@ -64,6 +64,8 @@ impl Collector for Facts {
             ("store_backlog_segments", "Segments they lie in", store.backlog_segments.get()),
             ("store_bytes", "Bytes in use on disk", store.bytes.get()),
             ("store_max_bytes", "Bytes that may be used on disk", store.max_bytes.get()),
+            ("store_fill_percent", "How much of it is used up", store.fill_percent.get()),
+            ("store_alarm_percent", "The alarm that stands: 70, 90, or 0 for none", store.alarm_percent.get()),
             ("store_commit_microseconds", "How long the last commit took", store.commit_us.get()),
             ("store_up", "1 if the store can write", up(&store.condition)),
             ("upstream_up", "1 if the upstream can be reached", up(&upstream.condition)),

@@ -83,6 +83,10 @@ pub struct StoreStatus {
     pub bytes: i64,
     /// Bytes that may be used.
     pub max_bytes: i64,
+    /// How much of it is used up, in percent of what data can have.
+    pub fill_percent: i64,
+    /// The alarm that stands: 70, 90, or 0 for none.
+    pub alarm_percent: i64,
     /// Transactions committed.
     pub commits: u64,
     /// How long the last took, in microseconds.
@@ -161,6 +165,8 @@ impl Status {
                 dead_letters: store.dead_letters.get(),
                 bytes: store.bytes.get(),
                 max_bytes: store.max_bytes.get(),
+                fill_percent: store.fill_percent.get(),
+                alarm_percent: store.alarm_percent.get(),
                 commits: store.commits.get(),
                 commit_us: store.commit_us.get(),
                 last_commit: instant(store.last_commit_ms.get()),

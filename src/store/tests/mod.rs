@@ -2,6 +2,7 @@
 
 mod accounts;
 mod damage;
+mod room;
 
 use std::path::Path;
 use std::time::Duration;
