@@ -194,9 +194,9 @@ impl Salvage {
             }
         }
         if done {
-            forget_progress(&tx)?
+            forget_progress(&tx)?;
         } else {
-            self.note_progress(&tx)?
+            self.note_progress(&tx)?;
         }
         tx.commit().doing("commit")?;
         if done {

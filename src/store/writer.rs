@@ -93,7 +93,7 @@ struct Failed {
     /// The record that may be on disk all the same.
     tried: Option<u64>,
     /// The engine, if it found no room before it began.
-    engine: Option<(Engine, Option<Salvage>)>,
+    engine: Option<Box<(Engine, Option<Salvage>)>>,
 }
 
 impl Failed {
@@ -304,7 +304,7 @@ impl Writer {
                     let long = engine.is_log_long().unwrap_or(true);
                     Ok(Committed { engine, salvage, report, long })
                 }
-                Err(error) if engine.is_sound() => Err(Failed { error, tried: None, engine: Some((engine, salvage)) }),
+                Err(error) if engine.is_sound() => Err(Failed { error, tried: None, engine: Some(Box::new((engine, salvage))) }),
                 Err(error) => Err(Failed::at(error, Some(trying))),
             }
         };
@@ -319,7 +319,8 @@ impl Writer {
                 let full = matches!(error, StoreError::Full { .. });
                 self.tried = tried.filter(|_| !full && !batch.only_settle);
                 match engine {
-                    Some((engine, salvage)) => {
+                    Some(sound) => {
+                        let (engine, salvage) = *sound;
                         self.tell_level(&engine);
                         self.advance(engine, salvage);
                     }
