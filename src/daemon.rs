@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::health::Health;
-use crate::model::SensorName;
+use crate::model::{SensorName, SourceName};
 use crate::settings::{Notes, Settings};
 use crate::sources::{Intake, supervise};
 use crate::stats::Stats;
@@ -39,6 +40,7 @@ pub async fn run_with(
     tuning: Tuning,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let clock = clock.governed_by(settings.clock);
     let health = Health::new(stats.clone());
     let subject =
         web::Subject { site: settings.site.clone(), started: clock.now(), stats: stats.clone(), clock: clock.clone() };
@@ -53,23 +55,24 @@ pub async fn run_with(
     );
     let (inlet, outlet, writer) = opened.await.context("cannot start the store")?;
     let meta = described(settings.notes);
-    let upstream = Upstream::new(settings.upstream, settings.site, meta, clock.clone(), tuning);
+    let notebook = beside(&settings.store.path, "upstream");
+    let upstream = Upstream::new(settings.upstream, settings.site, meta, clock.clone(), tuning).remembering(notebook);
     let end = CancellationToken::new();
     let mut writer = Part::new("store", tokio::spawn(writer.run()));
     let forward = forwarder::run(outlet, upstream, clock.clone(), stats.clone(), end.clone());
     let mut forwarder = Part::new("forwarder", tokio::spawn(forward));
     let mut web = Part::new("status page", tokio::spawn(web::serve(settings.web, subject)));
-    let intake = |name, kind| Intake {
+    let intake = |name: SourceName, kind, sets_clock: bool| Intake {
         stats: stats.source(&name, kind),
+        clock: clock.for_arrivals(sets_clock.then(|| name.clone())),
         name,
-        clock: clock.clone(),
         admission: settings.admission,
         timezone: settings.timezone.clone(),
         inlet: inlet.clone(),
     };
     let mut sources = JoinSet::new();
     for source in settings.sources {
-        sources.spawn(supervise(source.config.build(), intake(source.name, source.kind)));
+        sources.spawn(supervise(source.config.build(), intake(source.name, source.kind, source.sets_clock)));
     }
     drop(inlet);
     health.ready();
@@ -97,6 +100,14 @@ pub async fn run_with(
         .unwrap_or_else(|_| Err(anyhow!("the end took longer than {} s; what is on disk stays there", END.as_secs())));
     let done = early.map_or(ended, Err);
     done.inspect(|()| tracing::info!("stopped"))
+}
+
+/// The file beside the database whose name has this ending more.
+fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }
 
 /// What documents say about sensors besides their readings.

@@ -25,6 +25,7 @@ impl Default for Stats {
             condition: Condition::new("store"),
             sensor_condition: Condition::new("store"),
             room_condition: Condition::new("store"),
+            clock_condition: Condition::new("clock"),
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
@@ -157,6 +158,16 @@ pub struct StoreStats {
     pub sensor_condition: Condition,
     /// Whether there is room for undelivered buckets.
     pub room_condition: Condition,
+    /// Samples that wait for a trusted clock.
+    pub held: Gauge,
+    /// Samples whose times were put right when the clock was trusted.
+    pub restamped: Counter,
+    /// Samples that went into buckets which say that the clock was not trusted.
+    pub unsynced: Counter,
+    /// How far the time told is from the steady line, in milliseconds.
+    pub clock_offset_ms: Gauge,
+    /// Whether the clock is trusted, and why not.
+    pub clock_condition: Condition,
 }
 
 /// The upstream.
@@ -218,6 +229,7 @@ impl Condition {
     /// It works. Logs the first time and every recovery.
     pub fn up(&self, now: Timestamp, detail: impl fmt::Display) {
         let mut state = lock(&self.state);
+        let now = now.plain();
         let was = state.up.replace(true);
         if was != Some(true) {
             let detail = detail.to_string();
@@ -242,6 +254,7 @@ impl Condition {
 
     fn fail(&self, now: Timestamp, detail: impl fmt::Display, tell: impl Fn(&str, &str)) {
         let mut state = lock(&self.state);
+        let now = now.plain();
         let detail = detail.to_string();
         if state.up != Some(false) {
             state.since = now;

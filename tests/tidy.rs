@@ -9,7 +9,7 @@
 //! | nothing unfinished, no ignored tests | what is promised is there, and what is tested is true |
 //! | no unbounded queue | a slow disk must not become an out-of-memory kill |
 //! | no detached task | who starts a task ends it |
-//! | only `clock.rs` asks for the time | days of operation can be tested in milliseconds |
+//! | only `clock` asks for the time | days of operation can be tested in milliseconds |
 //! | `mod` lines stand at the top level, outside macros | rustfmt and editors do not see files declared elsewhere |
 //! | no paths of one machine, no registry hosts in the tree | the repository works anywhere |
 //! | decision records: numbered without gaps, at most 40 lines | they are read when a decision is doubted |
@@ -58,7 +58,7 @@ const FORBIDDEN: [(&str, &str); 7] = [
     ("std::sync::mpsc::channel", "it has no bound; use sync_channel"),
     ("#[ignore", "make it run or delete it"),
 ];
-/// Forbidden in `src` outside `clock.rs`.
+/// Forbidden in `src` outside `clock`.
 const ASKS_FOR_TIME: [&str; 4] = ["SystemTime::now", "Timestamp::now", "Zoned::now", "Utc::now"];
 
 #[track_caller]
@@ -119,7 +119,7 @@ fn tasks_are_not_detached() {
 
 #[test]
 fn only_the_clock_asks_for_the_time() {
-    check_all("time comes from clock.rs", questions_for_the_time);
+    check_all("time comes from the clock", questions_for_the_time);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn the_rules_find_what_they_forbid() {
         found(upward_imports, "src/store/disk.rs", "use crate::model::X; // crate::web\nuse crate::store::y;"),
         0
     );
-    assert_eq!(found(upward_imports, "src/clock.rs", "fn f() { super::stats::x() }"), 1);
+    assert_eq!(found(upward_imports, "src/clock/mod.rs", "fn f() { super::stats::x() }"), 1);
     assert_eq!(found(upward_imports, "src/novel.rs", "fn f() {}"), 1);
     let inner = "use super::X; mod tests { use super::super::cli; use super::cli; }";
     assert_eq!(found(upward_imports, "src/web.rs", inner), 1);

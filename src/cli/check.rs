@@ -83,6 +83,7 @@ fn as_json(settings: &Settings, sizes: &SiteSizes) -> serde_json::Value {
     json!({
         "ok": true,
         "site": settings.site.as_str(),
+        "clock": settings.clock,
         "sources": sources,
         "warnings": settings.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "assumed": { "sensors": sizes.load.sensors, "every_ms": sizes.load.every_ms,
@@ -114,6 +115,7 @@ fn table(
     let bytes = sizes::STORED_BYTES_PER_READING;
     writeln!(out, "  outage bridged        {days}   (store.max_bytes {budget}, {bytes} bytes per reading)")?;
     writeln!(out, "  written to the card   {} a day", ByteSize(sizes.flash_bytes_per_day))?;
+    writeln!(out, "  clock                 {}", settings.clock.explain())?;
     writeln!(
         out,
         "\n  {:<24} {:>11} {:>8} {:>12} {:>12}  ended by",
@@ -201,6 +203,7 @@ Assuming 2 sensors (those that are named; say --sensors N if more will come), ea
   readings per day      17280
   outage bridged        more than 10 years   (store.max_bytes 2.0 GiB, 12 bytes per reading)
   written to the card   101.2 MiB a day
+  clock                 believed once synchronised, or set by a real-time clock or a virtual machine's host; what is stamped before waits for that, 6h at most
 
   sensor                   buckets/day  samples     document      at most  ended by
   each, by [bucket]                144       60      3.6 KiB     50.4 KiB  window

@@ -4,9 +4,15 @@
 //! readable message, 2 wrong usage.
 
 mod check;
+mod export;
 mod logging;
+mod printing;
+mod query;
+#[cfg(test)]
+mod query_tests;
 mod run;
 mod status;
+mod times;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -15,6 +21,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::clock::Clock;
 use crate::settings::{self, Problems, Settings};
 
 /// Where the site file is unless said otherwise.
@@ -36,6 +43,8 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Status(status::Status),
+    Query(query::Query),
+    Export(export::Export),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -82,6 +91,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(run) => run.execute(&mut out),
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
+        Command::Query(query) => query.execute(&mut out, Clock::system().now()),
+        Command::Export(export) => export.execute(&mut out, Clock::system().now()),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

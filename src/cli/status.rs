@@ -102,6 +102,12 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     let (store, upstream) = (&report.store, &report.upstream);
     let up = humantime::format_duration(Duration::from_secs(report.uptime_s));
     writeln!(out, "site      {} · tipbucket {} · up {up}", report.site, report.version)?;
+    let clock = &report.clock;
+    writeln!(out, "clock     {}", words(&clock.condition))?;
+    if clock.held > 0 || clock.restamped > 0 || clock.unsynced > 0 {
+        let (held, restamped, unsynced) = (clock.held, clock.restamped, clock.unsynced);
+        writeln!(out, "          {held} samples held · {restamped} put right · {unsynced} marked as unsynced")?;
+    }
     writeln!(out, "store     {}", words(&store.condition))?;
     writeln!(
         out,
@@ -157,6 +163,9 @@ fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<
         "store     {} sensors · {} buckets to deliver with {} samples · {} dead letters",
         contents.sensors, contents.buckets, contents.samples, contents.dead_letters
     )?;
+    if contents.held > 0 {
+        writeln!(out, "          {} samples wait for a trusted clock", contents.held)?;
+    }
     if let (Some(first), Some(last)) = (contents.first, contents.last) {
         writeln!(out, "          from {first} to {last}")?;
     }
@@ -170,6 +179,7 @@ fn offline_json(contents: &Contents) -> serde_json::Value {
         "backlog_buckets": contents.buckets,
         "backlog_samples": contents.samples,
         "dead_letters": contents.dead_letters,
+        "held_samples": contents.held,
         "first": contents.first.map(|t| t.to_string()),
         "last": contents.last.map(|t| t.to_string()),
     })

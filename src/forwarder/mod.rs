@@ -5,11 +5,12 @@
 //! what was sent: after a restart everything unsettled is sent again, which is harmless. It never fails because the
 //! database does: it reports a condition, waits with jitter and tries again.
 
+mod calendar;
 #[cfg(test)]
 mod tests;
+mod way;
 mod window;
 
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -18,8 +19,10 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
-use crate::store::{Backlog, Settled, StoreError};
-use crate::upstream::{Context, Document, Report, Trouble, TroubleKind, Tuning, Upstream};
+use crate::store::{Backlog, Parcel, Settled, StoreError};
+use crate::upstream::{Context, Report, Trouble, TroubleKind, Tuning, Upstream};
+use calendar::Calendar;
+use way::Way;
 use window::Window;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
@@ -32,6 +35,10 @@ const GATHER: Duration = Duration::from_millis(20);
 const EARLY_PROBES: u32 = 3;
 /// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
 const MAX_OPEN_SEGMENTS: usize = 10_000;
+/// A backlog from which nothing has come for this long is drained.
+const DRAINED: Duration = Duration::from_secs(1);
+/// Pauses begin small again when everything went well for this long.
+const HEALTHY: Duration = Duration::from_secs(300);
 /// Pauses after the store could not do what it was asked.
 const STORE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -49,37 +56,6 @@ pub async fn run(
     Forwarder::new(backlog, upstream, context, &tuning, place, clock, stats, shutdown).run().await
 }
 
-/// A way out, as the forwarder sees it.
-trait Way: Send {
-    fn limits(&self) -> (usize, usize);
-    fn deliver(&mut self, documents: &mut [Document], store: &str) -> impl Future<Output = Report> + Send;
-    fn due(&self) -> Option<Instant>;
-    fn attend(&mut self) -> impl Future<Output = Report> + Send;
-    fn close(&mut self) -> impl Future<Output = Report> + Send;
-}
-
-impl Way for Upstream {
-    fn limits(&self) -> (usize, usize) {
-        self.limits()
-    }
-
-    async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
-        self.deliver(documents, store).await
-    }
-
-    fn due(&self) -> Option<Instant> {
-        self.due()
-    }
-
-    async fn attend(&mut self) -> Report {
-        self.attend().await
-    }
-
-    async fn close(&mut self) -> Report {
-        self.close().await
-    }
-}
-
 struct Forwarder<B, W> {
     backlog: B,
     way: W,
@@ -91,14 +67,26 @@ struct Forwarder<B, W> {
     retry: Backoff,
     overload: Backoff,
     probe: (Duration, Duration),
+    calendar: Calendar,
+    /// Whether the upstream was reached since the start.
+    greeted: bool,
+    healthy_since: Option<Instant>,
     /// Troubles in a row that a person must put right.
     stops: u32,
     pause: Option<Duration>,
     ended: bool,
 }
 
+/// What came of waiting for a segment.
+enum Drawn {
+    Next(Next),
+    Parcel(Result<Option<Parcel>, StoreError>),
+    Nothing,
+}
+
 /// What there is to do next.
 enum Next {
+    Greet,
     Deliver,
     Attend,
     Pause,
@@ -117,10 +105,15 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         stats: Stats,
         shutdown: CancellationToken,
     ) -> Self {
+        let manners = way.manners();
+        let pause = Some(manners.first_connection()).filter(|pause| !pause.is_zero());
         Self {
             backlog,
             way,
             window: Window::new(context),
+            calendar: Calendar::new(manners),
+            greeted: false,
+            healthy_since: None,
             place,
             clock,
             stats,
@@ -129,7 +122,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             overload: Backoff::new(tuning.overload.0, tuning.overload.1),
             probe: tuning.probe,
             stops: 0,
-            pause: None,
+            pause,
             ended: false,
         }
     }
@@ -137,7 +130,9 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
     async fn run(mut self) -> anyhow::Result<()> {
         let mut last_close = LAST_CLOSE.0;
         loop {
+            self.rest().await;
             match self.next().await {
+                Next::Greet => self.greet().await,
                 Next::Deliver => {
                     if !self.deliver().await {
                         last_close = LAST_CLOSE.1;
@@ -154,12 +149,6 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             if !self.settle().await? {
                 break;
             }
-            if let Some(pause) = self.pause.take() {
-                tokio::select! {
-                    () = sleep(pause) => {}
-                    () = self.shutdown.cancelled() => {}
-                }
-            }
         }
         match timeout(last_close, self.way.close()).await {
             Ok(report) => self.apply(report, 0, false),
@@ -169,37 +158,38 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         Ok(())
     }
 
+    /// The pause that the last step asked for.
+    async fn rest(&mut self) {
+        if let Some(pause) = self.pause.take() {
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.shutdown.cancelled() => {}
+            }
+        }
+    }
+
     /// Fills the window; waits while there is nothing to do.
     async fn next(&mut self) -> Next {
         loop {
             if self.shutdown.is_cancelled() {
                 return Next::Stop;
             }
+            if !self.greeted {
+                return Next::Greet;
+            }
             let now = self.clock.now();
             self.window.fill(self.way.limits(), now, self.stats.upstream());
             if self.window.is_settleable() {
                 return Next::Pause;
             }
+            self.calendar.look(now, self.window.latest_window());
             if self.window.open_segments() >= MAX_OPEN_SEGMENTS {
                 return if self.window.is_empty() { Next::Attend } else { Next::Deliver };
             }
-            let drawn = if self.ended {
-                return if self.window.is_empty() { Next::Stop } else { Next::Deliver };
-            } else if self.window.has_packed() {
-                return Next::Deliver;
-            } else if !self.window.is_empty() {
-                match timeout(GATHER, self.backlog.next()).await {
-                    Ok(drawn) => drawn,
-                    Err(_) => return Next::Deliver,
-                }
-            } else {
-                let due = self.way.due();
-                tokio::select! {
-                    biased;
-                    () = self.shutdown.cancelled() => return Next::Stop,
-                    () = until(due) => return Next::Attend,
-                    drawn = self.backlog.next() => drawn,
-                }
+            let drawn = match self.draw().await {
+                Drawn::Next(next) => return next,
+                Drawn::Nothing => continue,
+                Drawn::Parcel(drawn) => drawn,
             };
             match drawn {
                 Ok(Some(parcel)) => self.window.add(parcel),
@@ -213,11 +203,63 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         }
     }
 
+    /// The next segment, or what else comes first.
+    async fn draw(&mut self) -> Drawn {
+        if self.ended {
+            return Drawn::Next(if self.window.is_empty() { Next::Stop } else { Next::Deliver });
+        }
+        let not_before = self.calendar.not_before().filter(|_| !self.window.is_empty());
+        if self.window.has_packed() {
+            let Some(not_before) = not_before else { return Drawn::Next(Next::Deliver) };
+            tokio::select! {
+                () = tokio::time::sleep_until(not_before) => {}
+                () = self.shutdown.cancelled() => {}
+            }
+            return Drawn::Nothing;
+        }
+        if self.window.is_empty() {
+            let due = self.way.due();
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
+                () = until(due) => Drawn::Next(Next::Attend),
+                drawn = self.backlog.next() => Drawn::Parcel(drawn),
+                () = sleep(DRAINED), if self.calendar.is_uploading() => {
+                    self.calendar.end_upload();
+                    Drawn::Nothing
+                }
+            }
+        } else {
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
+                drawn = self.backlog.next() => Drawn::Parcel(drawn),
+                () = tokio::time::sleep_until(not_before.unwrap_or_else(|| Instant::now() + GATHER)) => match not_before {
+                    Some(_) => Drawn::Nothing,
+                    None => Drawn::Next(Next::Deliver),
+                },
+            }
+        }
+    }
+
+    /// The first contact, so that `status` tells early whether the upstream can be reached.
+    async fn greet(&mut self) {
+        let shutdown = self.shutdown.clone();
+        let report = tokio::select! {
+            biased;
+            report = self.way.greet() => report,
+            () = shutdown.cancelled() => return,
+        };
+        self.greeted = report.trouble.is_none();
+        let reached = report.reached;
+        self.apply(report, 0, reached);
+    }
+
     /// One delivery; `false` if the daemon stops and it did not end in time.
     async fn deliver(&mut self) -> bool {
         let count = self.window.batch(self.way.limits());
         let shutdown = self.shutdown.clone();
-        let (documents, store) = self.window.first(count);
+        let (documents, store) = self.window.first(count, self.clock.now());
         let started = Instant::now();
         let report = tokio::select! {
             biased;
@@ -244,11 +286,17 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             self.ended = false;
         }
         match report.trouble {
-            Some(trouble) => self.troubled(trouble),
+            Some(trouble) => {
+                self.backlog.upstream_takes(false);
+                self.troubled(trouble);
+            }
             None if tried || report.flushed => {
+                self.backlog.upstream_takes(true);
                 stats.condition.up(now, &self.place);
-                self.retry.reset();
-                self.overload.reset();
+                if self.healthy_since.get_or_insert_with(Instant::now).elapsed() >= HEALTHY {
+                    self.retry.reset();
+                    self.overload.reset();
+                }
                 self.stops = 0;
             }
             None => {}
@@ -266,6 +314,8 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             TroubleKind::Stopped => self.probe.0 + self.probe.1.saturating_sub(self.probe.0).mul_f64(random),
         };
         let pause = pause.max(trouble.wait.unwrap_or_default().min(self.probe.1));
+        let pause = if trouble.reconnects { pause.max(self.calendar.next_connection(fastrand::f64())) } else { pause };
+        self.healthy_since = None;
         let now = self.clock.now();
         if trouble.kind == TroubleKind::Stopped {
             self.stops = self.stops.saturating_add(1);

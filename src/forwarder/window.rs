@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{DeadLetter, LetterKind, LossReason, LostBucket, SealedBucket, Timestamp};
+use crate::model::{self, DeadLetter, LetterKind, LossReason, LostBucket, SealedBucket, Timestamp};
 use crate::stats::UpstreamStats;
 use crate::store::{PackedBucket, Parcel, SegmentId, Settled, StoreError};
 use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
@@ -69,7 +69,7 @@ impl Window {
                 segment.drawn += 1;
                 let place = format!("segment {}, bucket {}", segment.id.0, segment.drawn);
                 let id = segment.id;
-                match self.document(packed.unpack()) {
+                match self.document(packed.unpack(), now) {
                     Ok(document) if document.bytes() > MAX_DOCUMENT_BYTES => {
                         let text = format!(
                             "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes",
@@ -93,8 +93,8 @@ impl Window {
         }
     }
 
-    fn document(&self, unpacked: Result<SealedBucket, StoreError>) -> Result<Document, StoreError> {
-        unpacked.map(|bucket| Document::of(&bucket, &self.context))
+    fn document(&self, unpacked: Result<SealedBucket, StoreError>, now: Timestamp) -> Result<Document, StoreError> {
+        unpacked.map(|bucket| Document::sent_at(&bucket, &self.context, now))
     }
 
     /// How many documents from the front make the next command: within the limits, but at least one.
@@ -107,9 +107,18 @@ impl Window {
         within.count().max(1).min(self.documents.len())
     }
 
-    /// The first documents, and the store's id.
-    pub(super) fn first(&mut self, count: usize) -> (&mut [Document], &str) {
-        (&mut self.documents[..count], &self.context.store)
+    /// The first documents, about to be sent, and the store's id.
+    pub(super) fn first(&mut self, count: usize, now: Timestamp) -> (&mut [Document], &str) {
+        let documents = &mut self.documents[..count];
+        for document in documents.iter_mut() {
+            document.first_sent.get_or_insert(now);
+        }
+        (documents, &self.context.store)
+    }
+
+    /// The window that ended last of those whose buckets wait.
+    pub(super) fn latest_window(&self) -> Option<model::Window> {
+        self.documents.iter().map(|document| document.window).max_by_key(|window| window.end())
     }
 
     /// Takes in what became of the first `count` documents. What is not sent stays, in its order.
@@ -195,8 +204,12 @@ impl Window {
         now: Timestamp,
         stats: &UpstreamStats,
     ) {
+        let reason = match document.first_sent {
+            Some(first) => format!("{text}; first sent {first}, last {now}"),
+            None => text.to_owned(),
+        };
         let lost = packed.lost(*from, LossReason::RefusedUpstream);
-        self.letter(letter_of(document.id, text.to_owned(), document.bson.into_bytes(), lost, now), stats);
+        self.letter(letter_of(document.id, reason, document.bson.into_bytes(), lost, now), stats);
     }
 
     /// Puts a bucket aside for a person to look at.
@@ -245,14 +258,15 @@ mod tests {
     use crate::model::SiteName;
     use crate::model::samples;
     use crate::stats::Stats;
-    use crate::upstream::Names;
+    use crate::upstream::{Collections, Shape};
 
     fn window() -> Window {
         Window::new(Context {
             site: SiteName::new("s").unwrap(),
             store: String::new(),
             retention: None,
-            names: Names::default(),
+            shape: Shape::default(),
+            collections: Collections::new("telemetry", "buckets", None),
             meta: std::collections::HashMap::new(),
         })
     }
@@ -279,12 +293,12 @@ mod tests {
         let mut window = window();
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
-        assert!(window.document(Err(damaged)).is_err());
+        assert!(window.document(Err(damaged), Timestamp::EPOCH).is_err());
         let letter =
             PackedBucket::pack(&samples::bucket("a", 0, 0, &[(0, 1.0)])).lost(SegmentId(1), LossReason::Damaged);
         let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], letter, Timestamp::EPOCH);
         window.letter(letter, stats.upstream());
-        assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)]))).is_ok());
+        assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)])), Timestamp::EPOCH).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);
         window.add(Parcel { id: SegmentId(1), buckets: vec![] });
         let settled = window.take_settled();

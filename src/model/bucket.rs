@@ -63,6 +63,48 @@ impl SealReason {
     }
 }
 
+/// What is known of the clock that stamped a bucket's samples. The least certain sample decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClockState {
+    /// The times are believed: the clock was trusted, or the readings brought their own.
+    #[default]
+    Synced,
+    /// Some samples came before the clock was trusted; their times were put right when it was.
+    Restamped,
+    /// The clock was not trusted, and how wrong it was is not known: only order and distances count.
+    Unsynced,
+}
+
+impl ClockState {
+    /// The word in the document: `synced`, `restamped` or `unsynced`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Synced => "synced",
+            Self::Restamped => "restamped",
+            Self::Unsynced => "unsynced",
+        }
+    }
+
+    /// Two bits, for storing.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What [`Self::code`] stood for; codes that are not given yet count as the least certain.
+    pub const fn of_code(code: u8) -> Self {
+        match code & 3 {
+            0 => Self::Synced,
+            1 => Self::Restamped,
+            _ => Self::Unsynced,
+        }
+    }
+
+    /// Whether samples of these two may share a bucket: unsynced ones stay among themselves.
+    pub fn shares_with(self, other: Self) -> bool {
+        (self == Self::Unsynced) == (other == Self::Unsynced)
+    }
+}
+
 /// A bucket that never changes again. Samples are in time order; equal times keep their order of arrival.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SealedBucket {
@@ -76,6 +118,8 @@ pub struct SealedBucket {
     pub sealed: SealReason,
     /// Whether it was opened after its window's earlier bucket was sealed.
     pub late: bool,
+    /// What is known of its samples' times.
+    pub clock: ClockState,
     /// At least one, unless they were replaced by a rollup.
     pub samples: Vec<Sample>,
     /// What is left when the samples were given up for want of room.

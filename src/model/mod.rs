@@ -19,13 +19,14 @@ mod value;
 pub mod varint;
 mod window;
 
-pub use bucket::{Rollup, Sample, SealReason, SealedBucket};
+pub use bucket::{ClockState, Rollup, Sample, SealReason, SealedBucket};
 pub use letter::{DeadLetter, LetterKind};
 pub use loss::{LossReason, LostBucket, TurnedAway};
 pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};
 pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};
-pub use rollup::{FieldStats, Number};
+pub(crate) use rollup::rollups;
+pub use rollup::{FieldStats, Number, row_rollups};
 pub use time::Timestamp;
 pub use used::Used;
 pub use value::{MAX_TEXT_BYTES, Value};

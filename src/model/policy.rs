@@ -47,6 +47,8 @@ pub struct Admission {
 
 /// 2000-01-01T00:00:00Z. No gateway measured anything before; such a time is a clock that was never set.
 const EARLIEST: Timestamp = Timestamp::clamped(946_684_800_000);
+/// 2100-01-01T00:00:00Z: what holds instead of `max_future` while the gateway's own clock is not trusted.
+const LATEST: Timestamp = Timestamp::clamped(4_102_444_800_000);
 
 /// Why a reading's time was not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +72,9 @@ pub enum Implausible {
         /// How long before the arrival.
         age: Duration,
     },
+    /// After 2100-01-01.
+    #[error("time {0} is after 2100: the device's clock is wrong")]
+    Absurd(Timestamp),
 }
 
 impl Implausible {
@@ -77,17 +82,20 @@ impl Implausible {
     pub const fn reason(self) -> LossReason {
         match self {
             Self::Past(_) => LossReason::BeforeClock,
-            Self::Future { .. } => LossReason::TooFarAhead,
+            Self::Future { .. } | Self::Absurd(_) => LossReason::TooFarAhead,
             Self::Old { .. } => LossReason::TooOld,
         }
     }
 }
 
 impl Admission {
-    /// Whether a time of its own, claimed by a reading that arrived `now`, is believed.
+    /// Whether a time of its own, claimed by a reading that arrived `now`, is believed. An unsynced stamp says nothing of
+    /// the calendar, so then only the absolute bounds hold: a gateway that woke up in 1970 must not refuse everything.
     pub fn check(self, at: Timestamp, now: Timestamp) -> Result<(), Implausible> {
         if at < EARLIEST {
             Err(Implausible::Past(at))
+        } else if now.is_unsynced() {
+            if at < LATEST { Ok(()) } else { Err(Implausible::Absurd(at)) }
         } else if at > now.plus(self.max_future) {
             Err(Implausible::Future { at, ahead: at.since(now) })
         } else if self.max_age.is_some_and(|age| at < now.minus(age)) {
@@ -114,5 +122,9 @@ mod tests {
         assert_eq!(admission.check(now.plus(Duration::from_secs(600)), now), Ok(()));
         assert!(matches!(admission.check(now.plus(Duration::from_secs(601)), now), Err(Implausible::Future { .. })));
         assert!(matches!(admission.check(Timestamp::EPOCH, now), Err(Implausible::Past(_))));
+        let unsynced = Timestamp::EPOCH.unsynced();
+        assert_eq!(admission.check(now, unsynced), Ok(()), "1970 is no reason to refuse 2026");
+        assert!(matches!(admission.check(Timestamp::EPOCH, unsynced), Err(Implausible::Past(_))));
+        assert!(matches!(admission.check(LATEST, unsynced), Err(Implausible::Absurd(_))));
     }
 }

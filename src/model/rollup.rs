@@ -3,6 +3,7 @@
 //! They are computed from a sealed bucket's samples in time order, so that the same samples give the same rollups bit
 //! for bit however they arrived. Whole numbers are summed exactly; doubles with compensation (Neumaier).
 
+use super::codec::Row;
 use super::{FieldName, Sample, Value};
 
 /// A sum, minimum or maximum.
@@ -31,9 +32,18 @@ pub struct FieldStats {
 
 /// The rollups of samples that are in time order, one per field, in the order in which fields first appear.
 pub(crate) fn rollups(samples: &[Sample]) -> Vec<(FieldName, FieldStats)> {
-    let mut columns: Vec<(FieldName, Accumulator)> = Vec::new();
-    for sample in samples {
-        for (i, (name, value)) in sample.fields.iter().enumerate() {
+    collect(samples.iter().map(|sample| &sample.fields[..]))
+}
+
+/// As [`rollups`], of rows: fields by number.
+pub fn row_rollups(rows: &[Row]) -> Vec<(u32, FieldStats)> {
+    collect(rows.iter().map(|row| &row.fields[..]))
+}
+
+fn collect<'a, K: Clone + PartialEq + 'a>(rows: impl Iterator<Item = &'a [(K, Value)]>) -> Vec<(K, FieldStats)> {
+    let mut columns: Vec<(K, Accumulator)> = Vec::new();
+    for fields in rows {
+        for (i, (name, value)) in fields.iter().enumerate() {
             // Fields mostly keep their place from sample to sample.
             let place = match columns.get(i) {
                 Some((known, _)) if known == name => Some(i),
@@ -140,6 +150,25 @@ impl Number {
             Self::I64(v) => Some(v.into()),
             Self::U64(v) => Some(v.into()),
             Self::F64(_) => None,
+        }
+    }
+
+    /// The number in a value; `None` for switches and texts.
+    pub const fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::I64(v) => Some(Self::I64(*v)),
+            Value::U64(v) => Some(Self::U64(*v)),
+            Value::F64(v) => Some(Self::F64(*v)),
+            Value::Bool(_) | Value::Text(_) => None,
+        }
+    }
+
+    /// As a value.
+    pub const fn value(self) -> Value {
+        match self {
+            Self::I64(v) => Value::I64(v),
+            Self::U64(v) => Value::U64(v),
+            Self::F64(v) => Value::F64(v),
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) fn bucket(sensor: &str, start: i64, part: u32, samples: &[(i64, f64)]
         part,
         sealed: SealReason::Window,
         late: false,
+        clock: crate::model::ClockState::Synced,
         rollup: None,
         samples: samples
             .iter()

@@ -42,6 +42,7 @@ pub(super) fn build(sections: Sections, findings: &mut Findings<'_>) -> Option<S
     Some(Settings {
         site: site?,
         max_sensors: sections.site.max_sensors,
+        clock: sections.clock,
         timezone: timezone?,
         admission: Admission { max_future: sections.site.max_future, max_age: sections.bucket.max_age },
         policies: policies?,
@@ -202,7 +203,7 @@ fn texts(path: &KeyPath, texts: &BTreeMap<String, String>, findings: &mut Findin
 fn source(entry: SourceEntry, findings: &mut Findings<'_>) -> Option<ConfiguredSource> {
     let path = KeyPath::of(&["sources", &entry.name]);
     let name = SourceName::new(&entry.name).map_err(|error| findings.wrong(&path, error)).ok()?;
-    Some(ConfiguredSource { name, kind: entry.kind, config: entry.config })
+    Some(ConfiguredSource { name, kind: entry.kind, sets_clock: entry.sets_clock, config: entry.config })
 }
 
 /// A length of time as it would be written in the site file.

@@ -10,6 +10,7 @@ use super::Findings;
 use super::build::time;
 use super::place::KeyPath;
 use super::read::Sections;
+use crate::clock::Belief;
 
 /// The write-ahead log alone is grown to 16 MiB and the journal may need as much; below this nothing would be left for
 /// an outage.
@@ -18,11 +19,17 @@ const MIN_STORE_BYTES: u64 = 48 << 20;
 const SENSOR_BYTES: u64 = 256;
 /// A budget holds at least so many full buckets, or the first outage thins everything.
 const MIN_BUCKETS: u64 = 64;
+/// Range of `clock.hold_for`: below a minute nothing is synchronised, and what waits takes room on the disk.
+const HOLD_FOR: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(30 * 86_400);
 /// Range of `commit_every`: shorter wears the card out, longer loses too much of what cannot be sent again.
 const COMMIT_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
+/// Longest `write_behind`: the journal keeps what is not written, and must not grow for it.
+const MAX_WRITE_BEHIND: Duration = Duration::from_secs(600);
+
 /// Adds everything that contradicts something else.
 pub(super) fn check(sections: &Sections, findings: &mut Findings<'_>) {
+    clock(sections, findings);
     store(sections, findings);
     budget(sections, findings);
     sources(sections, findings);
@@ -45,11 +52,32 @@ pub(super) fn check(sections: &Sections, findings: &mut Findings<'_>) {
     }
 }
 
+fn clock(sections: &Sections, findings: &mut Findings<'_>) {
+    let clock = &sections.clock;
+    if !HOLD_FOR.contains(&clock.hold_for) {
+        findings.wrong(&KeyPath::of(&["clock", "hold_for"]), format!("{} is outside 1m to 30d", time(clock.hold_for)));
+    }
+    for entry in sections.sources.iter().filter(|entry| entry.sets_clock) {
+        let path = KeyPath::of(&["sources", &entry.name, "sets_clock"]);
+        if clock.trust == Belief::Always {
+            findings.warn(&path, "has no effect: with `clock.trust` = \"always\" nothing else sets the clock");
+        }
+        if entry.whole && !entry.config.tells_time() {
+            let words = "the readings of this source bear no time of their own (say where it stands in what the device sends, or leave this out)";
+            findings.wrong(&path, words);
+        }
+    }
+}
+
 fn store(sections: &Sections, findings: &mut Findings<'_>) {
     let store = &sections.store;
     if !COMMIT_EVERY.contains(&store.commit_every) {
         let words = format!("{} is outside 10ms to 10m", time(store.commit_every));
         findings.wrong(&KeyPath::of(&["store", "commit_every"]), words);
+    }
+    if store.write_behind > MAX_WRITE_BEHIND {
+        let words = format!("{} is outside 0s to 10m", time(store.write_behind));
+        findings.wrong(&KeyPath::of(&["store", "write_behind"]), words);
     }
     let path = KeyPath::of(&["store", "path"]);
     if store.path.as_os_str().is_empty() {

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use crate::model::{Admission, FieldName, Policies, SensorName, SiteName, SourceName};
 use crate::sources::{KINDS, Kind, SourceConfig};
-use crate::{store, upstream, web};
+use crate::{clock, store, upstream, web};
 
 pub use problem::{Problem, Problems};
 pub use sections::{Bucket, Level, Log, LogFormat, Sensor, Site};
@@ -31,6 +31,8 @@ pub struct Settings {
     pub site: SiteName,
     /// Most sensors kept.
     pub max_sensors: u32,
+    /// When the clock is believed, and what happens until then.
+    pub clock: clock::Config,
     /// Zone of devices that send local time without an offset.
     pub timezone: Option<jiff::tz::TimeZone>,
     /// Which times of readings are believed.
@@ -60,6 +62,8 @@ pub struct ConfiguredSource {
     pub name: SourceName,
     /// Its `type`.
     pub kind: &'static str,
+    /// Whether the times of its readings may set the clock.
+    pub sets_clock: bool,
     /// The rest of the table.
     pub config: Box<dyn SourceConfig>,
 }

@@ -11,18 +11,19 @@ use super::place::{KeyPath, Places, Step};
 use super::problem::{Problem, bad_value, suggestion, unknown_key};
 use super::sections::{Bucket, Log, Sensor, Site};
 use crate::sources::{Kind, ReadError, SourceConfig, table};
-use crate::{store, upstream, web};
+use crate::{clock, store, upstream, web};
 
 /// Most bad keys looked for in one table: more than a person wants to read at once.
 const MAX_TRIES: usize = 100;
 /// The sections of the site file.
-const SECTIONS: [&str; 8] = ["site", "store", "bucket", "sensors", "upstream", "sources", "web", "log"];
+const SECTIONS: [&str; 9] = ["site", "clock", "store", "bucket", "sensors", "upstream", "sources", "web", "log"];
 
 /// All sections as they were read, before they are checked against each other. A section with bad keys has the defaults
 /// in their place, so that the checks can go on.
 #[derive(Debug)]
 pub(super) struct Sections {
     pub(super) site: Site,
+    pub(super) clock: clock::Config,
     pub(super) store: store::Config,
     pub(super) bucket: Bucket,
     pub(super) sensors: BTreeMap<String, Sensor>,
@@ -40,6 +41,8 @@ pub(super) struct SourceEntry {
     pub(super) name: String,
     pub(super) kind: &'static str,
     pub(super) config: Box<dyn SourceConfig>,
+    /// Whether its times may set the clock.
+    pub(super) sets_clock: bool,
     /// Nothing was wrong with it.
     pub(super) whole: bool,
 }
@@ -56,6 +59,7 @@ pub(super) fn sections(
     let (sensors, sources) = (take("sensors"), take("sources"));
     let sections = Sections {
         site: reader.section("site", take("site")).unwrap_or_default(),
+        clock: reader.section("clock", take("clock")).unwrap_or_default(),
         store: reader.section("store", take("store")).unwrap_or_default(),
         bucket: reader.section("bucket", take("bucket")).unwrap_or_default(),
         upstream: reader.section("upstream", take("upstream")),
@@ -103,11 +107,12 @@ impl Reader<'_> {
         let mut sources = Vec::new();
         for (name, value) in self.tables(&top, value) {
             let path = top.key(&name);
-            let Some((kind, value)) = self.kind(&path, value, kinds) else { continue };
+            let Some((kind, mut value)) = self.kind(&path, value, kinds) else { continue };
             let before = self.problems.len();
+            let sets_clock = self.sets_clock(&path, &mut value);
             if let Some(config) = self.table(&path, value, kind.read) {
                 let whole = self.problems.len() == before;
-                sources.push(SourceEntry { name, kind: kind.name, config, whole });
+                sources.push(SourceEntry { name, kind: kind.name, config, sets_clock, whole });
             }
         }
         sources
@@ -164,6 +169,21 @@ impl Reader<'_> {
             return None;
         };
         Some((kind, Value::new(origin.as_ref(), entries)))
+    }
+
+    /// Takes `sets_clock` out of a source's table: sources of every kind may have it.
+    fn sets_clock(&mut self, path: &KeyPath, value: &mut Value) -> bool {
+        #[derive(Deserialize)]
+        struct Flag(bool);
+        let ValueKind::Table(entries) = &mut value.kind else { return false };
+        let Some(flag) = entries.remove("sets_clock") else { return false };
+        match table::read::<Flag>(flag) {
+            Ok(Flag(flag)) => flag,
+            Err(error) => {
+                self.say(&path.key("sets_clock"), |at| bad_value(at, &error.message));
+                false
+            }
+        }
     }
 
     /// Reads one table, as often as something is wrong with it. `None` if nothing usable is left.

@@ -72,6 +72,10 @@ pub trait SourceConfig: Debug + Send {
     fn claims(&self) -> Claims;
     /// Contradictions inside the table, each as (key path inside it, words).
     fn contradictions(&self) -> Vec<(String, String)>;
+    /// Whether its readings bear times of their own, by which the clock might be set.
+    fn tells_time(&self) -> bool {
+        false
+    }
     /// The source itself.
     fn build(self: Box<Self>) -> Box<dyn Source>;
 }
@@ -100,7 +104,7 @@ pub trait Source: Send {
 pub struct Intake {
     /// The source's name.
     pub name: SourceName,
-    /// The time of arrival.
+    /// The time of arrival. While it is not trusted these are unsynced stamps (see [`Timestamp`]).
     pub clock: Clock,
     /// Its counters and condition.
     pub stats: Arc<SourceStats>,
@@ -123,6 +127,10 @@ impl Intake {
                 format_args!("`{}` sent what cannot be taken: {} (kept as a dead letter)", letter.place, letter.reason);
             self.stats.refusals.down(letter.at, words);
         }
+        if self.clock.wants_offers() && !delivery.stamped {
+            let own = delivery.readings.iter().map(|reading| reading.at).filter(|at| !at.is_unsynced());
+            own.max().into_iter().for_each(|at| self.clock.offer(at));
+        }
         self.inlet.push(delivery).await
     }
 
@@ -135,7 +143,7 @@ impl Intake {
             String::new()
         };
         DeadLetter {
-            at,
+            at: at.plain(),
             kind: LetterKind::Payload,
             source: Some(self.name.clone()),
             place: place.to_owned(),
@@ -187,6 +195,9 @@ impl Future for CatchPanic<'_> {
     }
 }
 
+#[cfg(test)]
+#[path = "offers_tests.rs"]
+mod offers;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -230,7 +230,7 @@ impl Source for Simulated {
                 while readings.peek().is_some() {
                     let some = readings.by_ref().take(READINGS_AT_ONCE);
                     let some = some.map(|(sensor, fields)| Reading { sensor, at, fields }).collect();
-                    intake.deliver(Delivery::of(some)).await?;
+                    intake.deliver(Delivery { stamped: true, ..Delivery::of(some) }).await?;
                 }
             }
         })

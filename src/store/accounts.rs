@@ -1,8 +1,9 @@
 //! The store's accounts: what was accepted is delivered, stored, or in the ledger. Always.
 //!
-//! `accepted` and `delivered` are in every redo record, `stored` is counted from what is on disk, the ledger adds itself
-//! up: four figures from four places, so that a mistake in one of them shows. They are compared at each start and by
-//! `verify`; readings that are missing then were on damaged pages, and are put on record as such.
+//! `accepted` and `delivered` are in every redo record, `stored` is counted from what is on disk (of what lies in segments
+//! the record tells, so that a start need not look at each), the ledger adds itself up: figures from different places, so
+//! that a mistake in one of them shows. They are compared at each start; readings that are missing then were on damaged
+//! pages, and are put on record as such. `verify` counts everything.
 
 use super::ledger::{Ledger, Loss, Losses};
 use crate::model::varint::{self, Damaged, Reader};
@@ -47,14 +48,19 @@ impl Accounts {
         self.accepted as i128 - (self.delivered as i128 + self.stored as i128 + ledger as i128)
     }
 
-    /// The two that cannot be counted from what is there.
+    /// In a record: what is stored is that part of it that lies in segments, as samples; the rest is counted.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        varint::put(out, self.accepted);
-        varint::put(out, self.delivered);
+        [self.accepted, self.delivered, self.stored].into_iter().for_each(|number| varint::put(out, number));
     }
 
     pub(super) fn decode(input: &mut Reader<'_>) -> Result<Self, Damaged> {
-        Ok(Self { accepted: input.varint()?, delivered: input.varint()?, stored: 0 })
+        Ok(Self { accepted: input.varint()?, delivered: input.varint()?, stored: input.varint()? })
+    }
+
+    /// A reading that had been accepted was the same as another one.
+    pub(super) const fn was_duplicate(&mut self) {
+        self.accepted = self.accepted.saturating_sub(1);
+        self.stored = self.stored.saturating_sub(1);
     }
 
     /// What is known from the records, if anything, with what was counted on disk. Readings that are nowhere were lost

@@ -26,7 +26,14 @@ pub(super) fn forget_known(db: &Connection, letters: &mut Vec<&DeadLetter>) -> R
 /// The samples of a bucket that goes to the dead letters are in the ledger from then on.
 pub(super) fn put_aside(db: &Connection, state: &mut State, letter: &DeadLetter) -> Result<(), StoreError> {
     let Some(lost) = &letter.lost else { return Ok(()) };
-    let samples = segment::take_out(db, lost.segment, lost.samples.into())?;
+    let samples = match state.lazy.take_out(lost.segment, lost.samples.into()) {
+        Some(samples) => samples,
+        None => {
+            let samples = segment::take_out(db, lost.segment, lost.samples.into())?;
+            state.backlog.lost(samples);
+            samples
+        }
+    };
     state.accounts.lost(samples);
     // None, although it held some: its segment is gone, and they stand in the ledger as evicted.
     if samples > 0 || lost.samples == 0 {
@@ -54,7 +61,7 @@ pub(super) fn take_broken(
         tracing::error!("segment {id} is put aside as a dead letter: {why}; {} readings are lost", loss.samples);
         state.losses.add(None, LossReason::Damaged, loss);
         let deleted = segment::delete(db, *id)?;
-        state.backlog.deleted(deleted.map(|(buckets, _)| buckets));
+        state.backlog.deleted(deleted);
         state.accounts.lost(loss.samples);
         let lost = LostBucket {
             segment: *id,

@@ -77,8 +77,12 @@ pub trait Backlog: Send {
     /// Draw from the oldest segment again.
     fn rewind(&mut self);
 
-    /// Deletes what is delivered and keeps what was refused; returns when that is on disk.
+    /// Deletes what is delivered and keeps what was refused; returns when that is on disk, or, for segments that never
+    /// were there, when it is certain to be with a later commit.
     fn settle(&mut self, settled: Settled) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether the upstream takes what it is sent: while it does, sealed buckets need not be written before they are sent.
+    fn upstream_takes(&mut self, _takes: bool) {}
 
     /// The random id, eight hex digits, that was born with the database file.
     fn store_id(&self) -> &str;

@@ -17,6 +17,16 @@ pub struct Config {
     /// Longest time an accepted reading waits for its commit; also the loss window for sources that cannot resend.
     #[serde(with = "humantime_serde")]
     pub commit_every: Duration,
+    /// How long a sealed bucket may wait for its delivery before it is written, while the upstream takes what it is
+    /// sent; zero: every bucket is written when it is sealed.
+    #[serde(with = "humantime_serde")]
+    pub write_behind: Duration,
+    /// How long whole buckets stay here after their delivery, for `tipbucket query`; zero: not at all.
+    #[serde(with = "humantime_serde")]
+    pub keep_raw: Duration,
+    /// How long their rollups stay.
+    #[serde(with = "humantime_serde")]
+    pub keep_rollups: Duration,
     /// What to do when `max_bytes` is reached.
     pub when_full: WhenFull,
 }
@@ -39,6 +49,9 @@ impl Default for Config {
             path: "/var/lib/tipbucket/tipbucket.db".into(),
             max_bytes: ByteSize::gib(2),
             commit_every: Duration::from_secs(1),
+            write_behind: Duration::from_secs(30),
+            keep_raw: Duration::ZERO,
+            keep_rollups: Duration::from_secs(30 * 24 * 3600),
             when_full: WhenFull::Thin,
         }
     }

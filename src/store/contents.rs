@@ -15,6 +15,8 @@ pub struct Contents {
     pub buckets: u64,
     /// Samples in them.
     pub samples: u64,
+    /// Samples in closed buckets that wait for a trusted clock.
+    pub held: u64,
     /// Dead letters.
     pub dead_letters: u64,
     /// The earliest sample in a sealed bucket.
@@ -26,7 +28,8 @@ pub struct Contents {
 /// Reads what the file holds; changes nothing.
 pub fn contents(path: &Path) -> Result<Contents, StoreError> {
     let db = database::open_reader(path)?;
-    schema::readable(&db, &path.display().to_string())?;
+    // The file may be one of an earlier release, which nobody has brought forward yet.
+    let version = schema::identify(&db, &path.display().to_string())?;
     let doing = format!("read {}", path.display());
     let count = |table: &str| {
         db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, u64>(0)).doing(&doing)
@@ -42,5 +45,12 @@ pub fn contents(path: &Path) -> Result<Contents, StoreError> {
             ..Contents::default()
         })
     });
-    Ok(Contents { sensors: count("sensor")?, dead_letters: count("dead_letter")?, ..segments.doing(&doing)? })
+    let held = match version {
+        0 | 1 => 0,
+        _ => {
+            let sql = "SELECT coalesce(sum(samples), 0) FROM held";
+            db.query_row(sql, [], |row| row.get(0)).doing(&doing)?
+        }
+    };
+    Ok(Contents { held, sensors: count("sensor")?, dead_letters: count("dead_letter")?, ..segments.doing(&doing)? })
 }

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::blocks::Blocks;
 use super::error::Doing;
-use super::{StoreError, schema};
+use super::{StoreError, schema, wal};
 
 /// Small pages: a commit dirties one page, and a small frame mostly touches one 4 KiB block.
 pub(super) const PAGE_BYTES: u64 = 1024;
@@ -194,6 +194,7 @@ pub(super) fn open_writer(path: &Path, budget: Budget, blocks: &Blocks) -> Resul
             budget.max_pages
         );
     }
+    tell_of_damaged_log(&db, path)?;
     schema::migrate(&mut db, &name)?;
     if log_bytes(path) < budget.wal_bytes * 3 / 4 {
         grow_log(&db, budget).doing(&format!("reserve the write-ahead log of {name}"))?;
@@ -228,6 +229,22 @@ pub(super) fn log_frames(db: &Connection) -> Result<(u64, u64), StoreError> {
         .and_then(|mut measure| measure.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))));
     let (frames, copied) = frames.doing("measure the write-ahead log")?;
     Ok((u64::try_from(frames).unwrap_or(0), u64::try_from(copied).unwrap_or(0)))
+}
+
+/// Commits that SQLite passes over in silence are lost: that is said before anything is written.
+fn tell_of_damaged_log(db: &Connection, path: &Path) -> Result<(), StoreError> {
+    // Reading the schema makes SQLite go through the log.
+    let (sound, _) = log_frames(db)?;
+    let log = path.with_file_name(log_name(path));
+    match wal::damage(&log, sound) {
+        Ok(None) => {}
+        Ok(Some(damage)) => tracing::error!(
+            "the write-ahead log {} is damaged: {damage}; the store goes on as it was before them (is the card failing?)",
+            log.display()
+        ),
+        Err(cause) => tracing::warn!("cannot look through {}: {cause}", log.display()),
+    }
+    Ok(())
 }
 
 /// Size of the log's file; a copied or restored database comes without one.

@@ -12,13 +12,17 @@ use rusqlite::Connection;
 use super::blocks::Blocks;
 use super::database::Budget;
 use super::error::Doing;
+use super::held::Held;
+use super::lazy::Pool;
 use super::ledger::REASONS;
 use super::quarantine::Salvage;
 use super::quota::Fill;
 use super::record::Record;
+use super::schema::META_SALVAGE;
 use super::state::State;
 use super::waiting::TurnedAwayLoss;
-use super::{Delivery, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, quota, segment};
+use super::{Delivery, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, quota, recovery, segment};
+use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
 
@@ -29,6 +33,8 @@ const MAX_MAKING: usize = 4;
 /// After so long a commit that found no room is tried even if there seems to be no more.
 const TRY_ANYWAY: Duration = Duration::from_secs(60);
 
+/// By how much the clock must go back to count as set: less is the kernel's own adjustment.
+const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
@@ -37,8 +43,15 @@ pub(super) struct Setup {
     pub max_bytes: u64,
     pub when_full: WhenFull,
     pub max_sensors: usize,
+    pub clock: clock::Config,
     pub policies: Policies,
     pub blocks: Arc<Blocks>,
+    /// How long a sealed bucket may wait in memory while the upstream takes what it is sent.
+    pub write_behind: Duration,
+    /// Where it waits.
+    pub pool: Pool,
+    /// How long buckets, and their rollups, are kept after their delivery.
+    pub keep: (Duration, Duration),
 }
 
 /// Everything one commit takes.
@@ -70,6 +83,10 @@ pub(super) struct Report {
     pub thinned: u64,
     /// Buckets deleted undelivered.
     pub evicted: u64,
+    /// Samples whose times were put right.
+    pub restamped: u64,
+    /// Samples that went into unsynced buckets.
+    pub unsynced: u64,
 }
 
 /// Sealed buckets that are not yet delivered.
@@ -77,6 +94,8 @@ pub(super) struct Report {
 pub(super) struct Count {
     pub segments: u64,
     pub buckets: u64,
+    /// Samples in them that are still there as samples.
+    pub samples: u64,
 }
 
 impl Report {
@@ -89,15 +108,23 @@ impl Report {
 }
 
 impl Count {
-    pub(super) fn inserted(&mut self, buckets: u32) {
+    pub(super) fn inserted(&mut self, buckets: u32, samples: u64) {
         self.segments += 1;
         self.buckets += u64::from(buckets);
+        self.samples += samples;
     }
 
     /// `None`: the segment was not there.
-    pub(super) fn deleted(&mut self, buckets: Option<u32>) {
-        self.segments = self.segments.saturating_sub(u64::from(buckets.is_some()));
-        self.buckets = self.buckets.saturating_sub(buckets.unwrap_or(0).into());
+    pub(super) fn deleted(&mut self, deleted: Option<(u32, u64)>) {
+        let (buckets, samples) = deleted.unwrap_or_default();
+        self.segments = self.segments.saturating_sub(u64::from(deleted.is_some()));
+        self.buckets = self.buckets.saturating_sub(buckets.into());
+        self.lost(samples);
+    }
+
+    /// Samples went, and their segment stayed.
+    pub(super) const fn lost(&mut self, samples: u64) {
+        self.samples = self.samples.saturating_sub(samples);
     }
 }
 
@@ -156,8 +183,11 @@ impl Engine {
         self.sound = false;
         self.state.is_tight = wants_room || Fill::of(&self.db, &self.state, budget)?.is_tight();
         let mut report = Report::default();
+        let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            release = self.state.release(&self.db, &mut report)?;
+            overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
         let traces = self.state.apply(&batch.deliveries, now, &mut report);
         self.state.turn_away(&batch.turned_away);
@@ -166,13 +196,14 @@ impl Engine {
         aside::forget_known(&self.db, &mut letters)?;
         report.dead_letters = letters.len() as u64;
         let quiet = traces.is_empty() && self.state.losses.is_empty() && !self.state.bucketer.has_news();
-        let quiet = quiet && letters.is_empty() && batch.settled.is_empty() && batch.broken.is_empty();
+        let quiet = quiet && release.is_none() && overdue.is_empty() && batch.broken.is_empty();
+        let quiet = quiet && letters.is_empty() && batch.settled.is_empty();
         if quiet && !(wants_room && quota::can_make_room(&self.state)) {
             self.sound = true;
             return Ok(report);
         }
         let seq = self.state.seq + 1;
-        let (record, segments) = self.state.plan(seq, traces, &mut report)?;
+        let (mut record, segments) = self.state.plan(seq, traces, now, &mut report)?;
 
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
@@ -182,26 +213,38 @@ impl Engine {
         let broken = aside::take_broken(&tx, &mut self.state, &batch.broken, now)?;
         letters.extend(&broken);
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
-            let deleted = segment::delete(&tx, id.0)?;
-            self.state.backlog.deleted(deleted.map(|(buckets, _)| buckets));
-            self.state.accounts.delivered(deleted.map_or(0, |(_, samples)| samples));
+            self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
+        }
+        self.state.kept.make_room(&tx, budget, now)?;
+        if let Some(release) = &release {
+            self.state.settle_release(&tx, release)?;
         }
         (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
         self.state.names.save(&tx)?;
+        self.state.write_lazy(&tx, &overdue, &mut record)?;
         for segment in &segments {
             segment::insert(&tx, self.state.next_segment, segment)?;
             self.state.next_segment += 1;
-            self.state.backlog.inserted(segment.buckets);
+            self.state.backlog.inserted(segment.buckets(), segment.samples.into());
+        }
+        if !batch.only_settle {
+            self.state.kept.write(&tx, now, false)?;
+        }
+        self.state.held.insert_fresh(&tx, self.state.calendar.number)?;
+        if self.state.calendar_is_new {
+            self.state.calendar.save(&tx)?;
+            self.state.calendar_is_new = false;
         }
         let losses = std::mem::take(&mut self.state.losses);
         report.lost = losses.totals();
         self.state.ledger.record(&tx, &losses, now)?;
-        letters::store(&tx, &letters)?;
+        letters::store(&tx, &letters, self.state.budget)?;
         self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
         self.state.seq = seq;
         self.state.journal.trim(self.state.low(seq));
+        self.state.lazy.publish();
         report.committed = true;
         self.sound = true;
         Ok(report)
@@ -233,6 +276,39 @@ impl Engine {
         let pages = self.db.query_row("PRAGMA page_count", [], |row| row.get(0)).doing("measure the database")?;
         let setup = &self.state.setup;
         Fill::of(&self.db, &self.state, self.state.budget.on_disk(&setup.path, pages, &setup.blocks))
+    }
+
+    /// Tells how the clock stands, before each commit. In a new boot what the last one left open is closed first: it is on
+    /// another line of time.
+    pub(super) fn take_moment(&mut self, moment: &Moment) -> Result<(), StoreError> {
+        if self.state.calendar.is_another(moment) {
+            while self.state.bucketer.held_buckets() > 0 {
+                self.state.bucketer.close_held(MAX_SEALS);
+                self.commit(&Batch::default(), moment.now)?;
+            }
+            self.state.calendar.number = self.state.calendar.number.max(Held::last_boot(&self.db)?);
+            self.state.calendar.turn(moment);
+            self.state.calendar_is_new = true;
+        }
+        let before = self.state.moment.replace(moment.clone());
+        let last = before.as_ref().map_or(self.state.calendar.known.newest, |before| before.now);
+        let stepped = last > moment.now.plus(STEP_BACK);
+        if stepped || before.is_none() {
+            let State { bucketer, setup, names, .. } = &mut self.state;
+            bucketer.turn_back(moment.now, stepped, |sensor| recovery::policy_of(setup, names, sensor).grace);
+        }
+        self.state.calendar_is_new |= self.state.calendar.note(moment);
+        Ok(())
+    }
+
+    /// What is known of the clock from earlier runs.
+    pub(super) fn known(&self) -> Known {
+        self.state.calendar.known.clone()
+    }
+
+    /// Whether the next commit will release what was held.
+    pub(super) fn is_releasing(&self, moment: &Moment) -> bool {
+        self.state.is_releasing(moment)
     }
 
     /// Holds SQLite to the budget, or to what the disk has room for; on a full disk the log must not outgrow its size.
@@ -277,9 +353,9 @@ impl Engine {
         done
     }
 
-    /// When the next bucket is due.
+    /// When the next bucket is due to be sealed, or a sealed one to be written.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.state.bucketer.next_due()
+        self.state.bucketer.next_due().into_iter().chain(self.state.lazy.next_due()).min()
     }
 
     /// After a commit that failed and yet left its record: the log's pages may be in memory only, and syncing them again
@@ -305,12 +381,19 @@ impl Engine {
         self.state.aside.is_busy = true;
     }
 
-    /// Counts the backlog anew, after the last segment came back.
+    /// Counts anew what waits, after rows came back, and puts it on record.
     fn recount(&mut self) -> Result<(), StoreError> {
-        let (backlog, samples) = segment::count(&self.db)?;
-        self.state.backlog = backlog;
-        self.state.count_stored(samples);
+        self.state.backlog = segment::count(&self.db)?;
+        self.state.held = Held::load(&self.db)?.0;
+        self.state.count_stored();
         self.state.settle_accounts();
+        let seq = self.state.seq + 1;
+        let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
+        self.state.journal_record(&tx, seq, Record::default())?;
+        tx.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that all segments are back")?;
+        tx.commit().doing("commit")?;
+        self.state.seq = seq;
+        self.state.journal.trim(self.state.low(seq));
         Ok(())
     }
 
@@ -324,8 +407,6 @@ impl Engine {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
-        stats.backlog_segments.set(gauge(self.state.backlog.segments));
-        stats.backlog_buckets.set(gauge(self.state.backlog.buckets));
         let accounts = &self.state.accounts;
         stats.accepted.set(gauge(accounts.accepted));
         stats.delivered.set(gauge(accounts.delivered));
@@ -333,11 +414,21 @@ impl Engine {
         for (lost, total) in stats.lost.iter().zip(self.state.ledger.totals()) {
             lost.set(gauge(*total));
         }
+        stats.held.set(gauge(self.state.held_samples()));
+        self.tell_backlog(stats);
         // Not worth failing for: the next commit meets the same trouble and reports it.
         if let Ok(bytes) = self.bytes() {
             stats.bytes.set(gauge(bytes));
         }
         stats.max_bytes.set(gauge(self.state.setup.max_bytes));
+    }
+
+    /// Tells how much waits for delivery.
+    pub(super) fn tell_backlog(&self, stats: &StoreStats) {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let (rows, lazy) = (self.state.backlog, self.state.lazy.waiting());
+        stats.backlog_segments.set(gauge(rows.segments + lazy.segments));
+        stats.backlog_buckets.set(gauge(rows.buckets + lazy.buckets));
     }
 
     /// Whether the write-ahead log is long enough to be copied into the file.
@@ -354,11 +445,26 @@ impl Engine {
 
     /// The last act: what a next start needs is brought together, and the log is copied into the file.
     pub(super) fn close(mut self) -> Result<(), StoreError> {
+        let waiting = self.state.lazy.all();
+        match self.write_last(&waiting) {
+            // Without room, what waits in memory stays in the journal.
+            Err(StoreError::Full { .. }) if !waiting.is_empty() => {
+                let mut again = recovery::recover(self.state.setup.clone(), &self.state.names.reader())?;
+                again.write_last(&[])?;
+                database::checkpoint(&again.db)
+            }
+            done => done.and_then(|()| database::checkpoint(&self.db)),
+        }
+    }
+
+    fn write_last(&mut self, waiting: &[u64]) -> Result<(), StoreError> {
         let seq = self.state.seq + 1;
+        let mut record = Record::default();
         self.state.snapshot_seq = 0;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
-        self.state.journal_record(&tx, seq, Record::default())?;
-        tx.commit().doing("commit")?;
-        database::checkpoint(&self.db)
+        self.state.write_lazy(&tx, waiting, &mut record)?;
+        self.state.kept.write(&tx, Timestamp::EPOCH, true)?;
+        self.state.journal_record(&tx, seq, record)?;
+        tx.commit().doing("commit")
     }
 }

@@ -23,6 +23,15 @@ pub enum StoreError {
         /// The operation.
         doing: String,
     },
+    /// The file system takes no writes.
+    #[error(
+        "cannot {doing}: the database or its file system is read-only (a file system is mounted read-only after an error: see \
+         dmesg, check the card, mount it again)"
+    )]
+    ReadOnly {
+        /// The operation.
+        doing: String,
+    },
     /// SQLite failed.
     #[error("cannot {doing}: {cause}")]
     Sqlite {
@@ -62,6 +71,7 @@ impl<T> Doing<T> for rusqlite::Result<T> {
     fn doing(self, doing: &str) -> Result<T, StoreError> {
         self.map_err(|cause| match cause.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { doing: doing.to_owned() },
+            Some(rusqlite::ErrorCode::ReadOnly) => StoreError::ReadOnly { doing: doing.to_owned() },
             _ => StoreError::Sqlite { doing: doing.to_owned(), cause },
         })
     }

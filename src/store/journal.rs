@@ -45,6 +45,8 @@ pub(super) struct Replay {
     pub journal: Journal,
     /// The highest record number seen; 0 if there is no record.
     pub last: u64,
+    /// The record that bears it, needed or not.
+    pub newest: Option<Stored>,
     /// The records that are still needed, in order; read one at a time, since together they may be large.
     pub records: Vec<Stored>,
 }
@@ -150,9 +152,12 @@ impl Journal {
                 replay.journal.used.push_back((seq, slot));
             }
         }
+        let piece_of = |&(_, piece, slot): &(u64, u32, i64)| (piece, slot);
+        let from = slots.partition_point(|(seq, ..)| *seq < last);
+        replay.newest = (last > 0).then(|| Stored { seq: last, pieces: slots[from..].iter().map(piece_of).collect() });
         let needed = slots.partition_point(|(seq, ..)| *seq < low);
         for record in slots[needed..].chunk_by(|a, b| a.0 == b.0) {
-            let pieces = record.iter().map(|&(_, piece, slot)| (piece, slot)).collect();
+            let pieces = record.iter().map(piece_of).collect();
             replay.records.push(Stored { seq: record[0].0, pieces });
         }
         Ok(replay)

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::StoreError;
+use super::database::{Budget, PAGE_BYTES};
 use super::error::Doing;
 use crate::model::{DeadLetter, LetterKind};
 
@@ -12,12 +13,16 @@ const MAX_LETTERS: i64 = 1000;
 const MAX_PAYLOAD_BYTES: i64 = 8 << 20;
 /// Most bytes of refused buckets kept.
 const MAX_BUCKET_BYTES: i64 = 16 << 20;
+/// Share of the disk budget that each kind may have, if that is less: letters must not crowd readings out.
+const SHARE: u64 = 8;
+/// What each kind may always have: less than its share of the smallest budget that a site file may give.
+const LEAST_BYTES: i64 = 4 << 20;
 /// Most of one commit that are kept: a flood of garbage must not become a flood of writes.
 const MAX_PER_COMMIT: usize = 50;
 
 /// Stores letters, within the bounds. What makes room is no loss: undecodable payloads are no readings, and the samples
 /// of buckets are in the ledger since they were put aside.
-pub(super) fn store(db: &Connection, letters: &[&DeadLetter]) -> Result<(), StoreError> {
+pub(super) fn store(db: &Connection, letters: &[&DeadLetter], budget: Budget) -> Result<(), StoreError> {
     if letters.is_empty() {
         return Ok(());
     }
@@ -38,9 +43,10 @@ pub(super) fn store(db: &Connection, letters: &[&DeadLetter]) -> Result<(), Stor
         insert.execute(row).doing("store a dead letter")?;
     }
     // Each kind by itself: a flood of undecodable payloads must not push refused buckets out.
-    trim(db, LetterKind::Payload, MAX_PAYLOAD_BYTES)?;
-    trim(db, LetterKind::Segment, MAX_PAYLOAD_BYTES)?;
-    let gone = trim(db, LetterKind::Bucket, MAX_BUCKET_BYTES)?;
+    let share = i64::try_from(budget.max_pages * PAGE_BYTES / SHARE).unwrap_or(i64::MAX).max(LEAST_BYTES);
+    trim(db, LetterKind::Payload, MAX_PAYLOAD_BYTES.min(share))?;
+    trim(db, LetterKind::Segment, MAX_PAYLOAD_BYTES.min(share))?;
+    let gone = trim(db, LetterKind::Bucket, MAX_BUCKET_BYTES.min(share))?;
     if gone > 0 {
         tracing::error!("{gone} dead letters of buckets made room for later ones; they cannot be sent again");
     }

@@ -11,6 +11,7 @@ mod accounts;
 mod aside;
 mod backlog;
 mod blocks;
+mod calendar;
 mod config;
 mod contents;
 mod database;
@@ -18,12 +19,17 @@ mod delivery;
 mod engine;
 mod error;
 mod frame;
+mod gathered;
+mod held;
 mod inlet;
 mod journal;
+mod kept;
+mod lazy;
 mod ledger;
 mod letters;
 mod names;
 mod outlet;
+mod pack;
 mod quarantine;
 mod quota;
 mod record;
@@ -32,6 +38,7 @@ mod redelivery;
 mod rehearsal;
 mod repair;
 mod reserve;
+mod rollups;
 mod schema;
 mod segment;
 mod state;
@@ -39,7 +46,9 @@ mod telling;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod view;
 mod waiting;
+mod wal;
 mod writer;
 
 pub use accounts::Accounts;
@@ -53,6 +62,7 @@ pub use ledger::{Entry as LedgerEntry, SPAN as LEDGER_SPAN, losses};
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
+pub use view::{Found, Pack, Summary, View};
 pub use writer::Writer;
 
 use crate::clock::Clock;
@@ -74,8 +84,12 @@ pub async fn open(
         max_bytes: config.max_bytes.as_u64(),
         when_full: config.when_full,
         max_sensors,
+        clock: clock.config(),
         policies,
         blocks: Default::default(),
+        write_behind: config.write_behind,
+        pool: lazy::Pool::default(),
+        keep: (config.keep_raw, config.keep_rollups),
     };
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);
@@ -92,11 +106,14 @@ pub async fn open(
         Ok((engine, salvage, store_id, lock))
     };
     let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    clock.begin(&engine.known());
+    // The first readings are stamped by a clock that was looked at.
+    clock.look();
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
     // The forwarder waits for each settlement, so one is the most that can be under way.
     let (to, requests) = mpsc::channel(1);
-    let outlet = Outlet::open(setup.path.clone(), names.clone(), newest, to, store_id)?;
+    let outlet = Outlet::open(setup.path.clone(), setup.pool.clone(), names.clone(), newest, to, store_id)?;
     let writer = Writer {
         _lock: lock,
         deliveries,
@@ -120,7 +137,7 @@ pub async fn open(
 /// How far the store is: what the outlet must know of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
-    /// The last segment written.
+    /// The last segment made, written or not.
     latest: u64,
     /// Grows when the outlet must begin anew: there is another file, or older segments came back.
     generation: u64,

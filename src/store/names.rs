@@ -14,6 +14,9 @@ use crate::model::{FieldName, Fields, Reading, Sample, SensorName};
 /// Most field names of one site: a flood of invented keys in payloads must not fill memory.
 const MAX_FIELD_NAMES: usize = 32_768;
 
+/// No number is as large: a bound on what damaged bytes can ask for.
+const MAX_NUMBER: usize = 16 << 20;
+
 type Map<K> = HashMap<K, u32, foldhash::fast::RandomState>;
 
 /// All names of a site, as the writer sees them: those not yet committed included.
@@ -39,21 +42,21 @@ pub(super) struct Known {
 pub(super) struct NameReader(Arc<RwLock<Known>>);
 
 impl Names {
-    /// Reads every name. Numbers begin at 0 and have no gaps.
+    /// Reads every name. Numbers begin at 0 and have no gaps; where there is one, or a name does not check, what it
+    /// measured is kept under a name that says so, and the name itself gets a new number when it next comes.
     pub(super) fn load(db: &Connection, max_sensors: usize, shared: &NameReader) -> Result<Self, StoreError> {
-        let mut known = Known::default();
-        let mut names = Self { max_sensors, shared: Arc::clone(&shared.0), ..Self::default() };
-        for name in texts(db, "SELECT name FROM sensor ORDER BY id")? {
-            let name = SensorName::new(&name).map_err(|e| damaged("sensor name", &e))?;
-            names.sensors.insert(name.clone(), known.sensors.len() as u32);
-            known.sensors.push(name);
-        }
-        for name in texts(db, "SELECT name FROM field ORDER BY id")? {
-            let name = FieldName::new(&name).map_err(|e| damaged("field name", &e))?;
-            names.fields.insert(name.clone(), known.fields.len() as u32);
-            known.fields.push(name);
-        }
-        (names.committed_sensors, names.committed_fields) = (known.sensors.len(), known.fields.len());
+        let known = Known {
+            sensors: table(db, "sensor", |name| SensorName::new(name).ok())?,
+            fields: table(db, "field", |name| FieldName::new(name).ok())?,
+        };
+        let names = Self {
+            max_sensors,
+            shared: Arc::clone(&shared.0),
+            sensors: numbered(&known.sensors),
+            fields: numbered(&known.fields),
+            committed_sensors: known.sensors.len(),
+            committed_fields: known.fields.len(),
+        };
         *shared.0.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(names)
     }
@@ -123,13 +126,15 @@ impl Names {
             return Ok(());
         }
         let known = self.shared.read().unwrap_or_else(PoisonError::into_inner);
-        let mut insert = db.prepare_cached("INSERT INTO sensor (id, name) VALUES (?1, ?2)").doing("store a sensor")?;
+        let mut insert =
+            db.prepare_cached("INSERT INTO sensor (id, name, sum) VALUES (?1, ?2, ?3)").doing("store a sensor")?;
         for (id, name) in known.sensors.iter().enumerate().skip(self.committed_sensors) {
-            insert.execute(params![id, name.as_str()]).doing("store a sensor")?;
+            insert.execute(params![id, name.as_str(), sum(id as u64, name.as_str())]).doing("store a sensor")?;
         }
-        let mut insert = db.prepare_cached("INSERT INTO field (id, name) VALUES (?1, ?2)").doing("store a field")?;
+        let mut insert =
+            db.prepare_cached("INSERT INTO field (id, name, sum) VALUES (?1, ?2, ?3)").doing("store a field")?;
         for (id, name) in known.fields.iter().enumerate().skip(self.committed_fields) {
-            insert.execute(params![id, name.as_str()]).doing("store a field")?;
+            insert.execute(params![id, name.as_str(), sum(id as u64, name.as_str())]).doing("store a field")?;
         }
         Ok(())
     }
@@ -155,6 +160,11 @@ impl NameReader {
         self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.get(id as usize).cloned()
     }
 
+    /// All sensors; the first has number 0.
+    pub(super) fn sensors(&self) -> Vec<SensorName> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).sensors.clone()
+    }
+
     pub(super) fn field(&self, id: u32) -> Option<FieldName> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).fields.get(id as usize).cloned()
     }
@@ -171,12 +181,60 @@ impl NameReader {
     }
 }
 
-fn texts(db: &Connection, sql: &str) -> Result<Vec<String>, StoreError> {
-    let mut statement = db.prepare(sql).doing("read names")?;
-    let rows = statement.query_map([], |row| row.get(0)).doing("read names")?;
-    rows.collect::<rusqlite::Result<_>>().doing("read names")
+/// Reads one table of names.
+fn table<T>(db: &Connection, table: &str, name: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, StoreError> {
+    let doing = "read names";
+    let mut known = Vec::new();
+    let lost = |id: usize| {
+        tracing::error!("the name of {table} {id} is damaged: what it measured is kept as lost-{table}-{id}");
+        name(&format!("lost-{table}-{id}"))
+    };
+    // A reader meets files that the writer has not brought to the present version yet.
+    let with_sums = db.prepare(&format!("SELECT id, name, sum FROM {table} ORDER BY id"));
+    let select = with_sums.or_else(|_| db.prepare(&format!("SELECT id, name, NULL FROM {table} ORDER BY id")));
+    let mut select = select.doing(doing)?;
+    let mut rows = select.query([]).doing(doing)?;
+    while let Some(row) = rows.next().doing(doing)? {
+        let id: i64 = row.get(0).doing(doing)?;
+        let Some(id) = usize::try_from(id).ok().filter(|id| (known.len()..MAX_NUMBER).contains(id)) else {
+            tracing::error!("a name of {table} bears the number {id}, which is not one of ours; it is left out");
+            continue;
+        };
+        while known.len() < id {
+            known.extend(lost(known.len()));
+        }
+        let text = row.get_ref(1).doing(doing)?.as_str().unwrap_or_default();
+        // Without a checksum: written by the first release.
+        let sums: Option<u32> = row.get(2).unwrap_or(Some(0));
+        let sound = sums.is_none_or(|sums| sums == sum(id as u64, text));
+        known.extend(name(text).filter(|_| sound).or_else(|| lost(id)));
+    }
+    Ok(known)
 }
 
-fn damaged(what: &str, why: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Damaged { what: what.to_owned(), why: why.to_string() }
+/// Gives names without a checksum one.
+pub(super) fn fill_sums(db: &Connection) -> Result<(), StoreError> {
+    let doing = "check names";
+    let tx = db.unchecked_transaction().doing(doing)?;
+    for table in ["sensor", "field"] {
+        let mut select = tx.prepare(&format!("SELECT id, name FROM {table} WHERE sum IS NULL")).doing(doing)?;
+        let text = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get_ref(1)?.as_str().unwrap_or_default().to_owned()));
+        let rows = select.query_map([], text).doing(doing)?.collect::<rusqlite::Result<Vec<(i64, String)>>>();
+        let mut update = tx.prepare(&format!("UPDATE {table} SET sum = ?2 WHERE id = ?1")).doing(doing)?;
+        for (id, name) in rows.doing(doing)? {
+            update.execute(params![id, sum(id.unsigned_abs(), &name)]).doing(doing)?;
+        }
+    }
+    tx.commit().doing(doing)
+}
+
+fn sum(id: u64, name: &str) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&id.to_le_bytes());
+    sum.update(name.as_bytes());
+    sum.finalize()
+}
+
+fn numbered<K: Clone + std::hash::Hash + Eq>(names: &[K]) -> Map<K> {
+    names.iter().enumerate().map(|(id, name)| (name.clone(), id as u32)).collect()
 }

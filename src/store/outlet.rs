@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 
+use super::lazy::Pool;
 use super::names::NameReader;
 use super::writer::Request;
 use super::{Backlog, Closed, Head, Parcel, SegmentId, Settled, StoreError, database, segment};
@@ -16,6 +17,7 @@ use super::{Backlog, Closed, Head, Parcel, SegmentId, Settled, StoreError, datab
 pub struct Outlet {
     path: PathBuf,
     reader: Arc<Mutex<Connection>>,
+    pool: Pool,
     names: NameReader,
     after: u64,
     generation: u64,
@@ -27,6 +29,7 @@ pub struct Outlet {
 impl Outlet {
     pub(super) fn open(
         path: PathBuf,
+        pool: Pool,
         names: NameReader,
         head: watch::Receiver<Head>,
         requests: mpsc::Sender<Request>,
@@ -34,7 +37,7 @@ impl Outlet {
     ) -> Result<Self, StoreError> {
         let reader = Arc::new(Mutex::new(database::open_reader(&path)?));
         let generation = head.borrow().generation;
-        Ok(Self { path, reader, names, after: 0, generation, head, requests, store_id })
+        Ok(Self { path, reader, pool, names, after: 0, generation, head, requests, store_id })
     }
 
     /// Begins anew where the writer did: with the file that is in place now.
@@ -47,9 +50,9 @@ impl Outlet {
         Ok(())
     }
 
-    async fn read(&self) -> Result<Option<segment::Raw>, StoreError> {
+    async fn read(&self, until: u64) -> Result<Option<segment::Raw>, StoreError> {
         let (reader, after) = (Arc::clone(&self.reader), self.after);
-        let read = move || segment::read_after(&reader.lock().unwrap_or_else(PoisonError::into_inner), after);
+        let read = move || segment::read_after(&reader.lock().unwrap_or_else(PoisonError::into_inner), after, until);
         spawn_blocking(read).await.map_err(|_| Closed)?
     }
 }
@@ -67,8 +70,15 @@ impl Backlog for Outlet {
                 }
                 continue;
             }
-            match self.read().await {
-                Ok(Some((id, data))) => {
+            // In this order: a pack leaves memory after its row is there, and none up to `latest` is still to come.
+            let waiting = self.pool.next(self.after, latest);
+            let row = self.read(waiting.as_ref().map_or(latest, |(id, _)| *id)).await;
+            match (row, waiting) {
+                (Ok(None), Some((id, packed))) => {
+                    self.after = id;
+                    return packed.parcel(SegmentId(id), &self.names).map(Some);
+                }
+                (Ok(Some((id, data))), _) => {
                     // One that cannot be read is put aside, and the next one is drawn.
                     self.after = id;
                     match segment::open(SegmentId(id), &data, &self.names) {
@@ -79,14 +89,14 @@ impl Backlog for Outlet {
                         }
                     }
                 }
-                Ok(None) => self.after = latest,
-                Err(error) if error.is_damage() => {
+                (Ok(None), None) => self.after = latest,
+                (Err(error), _) if error.is_damage() => {
                     self.requests.send(Request::Damaged(error)).await.map_err(|_| Closed)?;
                     if self.head.changed().await.is_err() {
                         return Ok(None);
                     }
                 }
-                Err(error) => return Err(error),
+                (Err(error), _) => return Err(error),
             }
         }
     }
@@ -99,6 +109,10 @@ impl Backlog for Outlet {
         let (reply, done) = oneshot::channel();
         self.requests.send(Request::Settle(settled, reply)).await.map_err(|_| Closed)?;
         done.await.map_err(|_| Closed.into())
+    }
+
+    fn upstream_takes(&mut self, takes: bool) {
+        self.pool.tell(takes);
     }
 
     fn store_id(&self) -> &str {

@@ -36,13 +36,16 @@ const UNKNOWN_LAST: u64 = 1 << 40;
 /// Small tables, and their columns after the id. `slot` holds the journal.
 const SMALL: &[(&str, &str)] = &[
     ("meta", "data"),
-    ("sensor", "name"),
-    ("field", "name"),
+    ("sensor", "name, sum"),
+    ("field", "name, sum"),
     ("slot", "data"),
     ("spill", "data"),
     ("dead_letter", "at, kind, source, place, reason, payload, packed, samples"),
     ("ledger", "at, sensor, reason, first, last, samples, sent"),
 ];
+/// Tables that may be large, in the order in which they come back.
+const LARGE: [(&str, &str); 2] = [SEGMENT, HELD];
+const HELD: (&str, &str) = ("held", "boot, buckets, samples, first, last, data");
 const SEGMENT: (&str, &str) = ("segment", "buckets, samples, first, last, thinned, data");
 
 /// Opens the store; if its file is damaged, sets it aside and opens a fresh one with what could be read.
@@ -85,7 +88,7 @@ pub(super) fn replace(setup: &Setup, names: &NameReader, now: Timestamp) -> Resu
         "the damaged store is set aside as {}; a fresh one is served, and what can be read is brought back",
         aside.display()
     );
-    let mut salvage = Salvage::of(aside, 0);
+    let mut salvage = Salvage::of(aside, 0, 0);
     let fresh = database::open_writer(&setup.path, database::Budget::at(&setup.path, setup.max_bytes), &setup.blocks)?;
     salvage.bring_small(&fresh)?;
     drop(fresh);
@@ -144,15 +147,17 @@ pub(super) struct Salvage {
     /// `None`: not even SQLite can open it.
     old: Option<Connection>,
     next: i64,
+    /// Which of the large tables.
+    table: usize,
     rows: u64,
     skipped: u64,
 }
 
 impl Salvage {
-    /// Reads the database at `path` from this segment on.
-    pub(super) fn of(path: PathBuf, next: i64) -> Self {
+    /// Reads the database at `path` from this row of this table on.
+    pub(super) fn of(path: PathBuf, table: usize, next: i64) -> Self {
         let old = database::open_reader(&path).ok();
-        Self { path, old, next, rows: 0, skipped: 0 }
+        Self { path, old, next, table, rows: 0, skipped: 0 }
     }
 
     /// What was not finished when the process ended.
@@ -161,19 +166,22 @@ impl Salvage {
         let noted: Option<Vec<u8>> =
             fresh.query_row(read, [META_SALVAGE], |row| row.get(0)).optional().doing("read how far the salvage is")?;
         let noted = noted.and_then(|noted| String::from_utf8(noted).ok());
-        let Some((next, set)) = noted.as_deref().and_then(|noted| noted.split_once(' ')) else { return Ok(None) };
-        let (Some(name), Ok(next)) = (path.file_name(), next.parse()) else { return Ok(None) };
+        let noted = noted.as_deref().and_then(|noted| {
+            let mut words = noted.splitn(3, ' ');
+            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))
+        });
+        let (Some((table, next, set)), Some(name)) = (noted, path.file_name()) else { return Ok(None) };
         let aside = path.with_file_name("quarantine").join(set).join(name);
         if !aside.exists() {
             tracing::warn!("{} is gone before all of it was brought back", aside.display());
             return forget_progress(fresh).map(|()| None);
         }
-        Ok(Some(Self::of(aside, next)))
+        Ok(Some(Self::of(aside, table, next)))
     }
 
     fn note_progress(&self, fresh: &Connection) -> Result<(), StoreError> {
         let set = self.path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-        let noted = format!("{} {set}", self.next);
+        let noted = format!("{} {} {set}", self.table, self.next);
         let write = "INSERT OR REPLACE INTO meta (id, data) VALUES (?1, ?2)";
         fresh.execute(write, params![META_SALVAGE, noted.as_bytes()]).doing("note how far the salvage is").map(|_| ())
     }
@@ -188,16 +196,15 @@ impl Salvage {
         let tx = fresh.unchecked_transaction().doing("begin a transaction")?;
         let mut done = false;
         for _ in 0..MAX_STEP {
-            done = !self.bring_next(&tx, SEGMENT)?;
-            if done {
+            let Some(&table) = LARGE.get(self.table) else {
+                done = true;
                 break;
+            };
+            if !self.bring_next(&tx, table)? {
+                (self.table, self.next) = (self.table + 1, 0);
             }
         }
-        if done {
-            forget_progress(&tx)?;
-        } else {
-            self.note_progress(&tx)?;
-        }
+        self.note_progress(&tx)?;
         tx.commit().doing("commit")?;
         if done {
             tracing::warn!(
@@ -233,7 +240,10 @@ impl Salvage {
     /// Copies the next row that can be read; `false` when there is none.
     fn bring_next(&mut self, fresh: &Connection, (table, columns): (&str, &str)) -> Result<bool, StoreError> {
         let Some(old) = &self.old else { return Ok(false) };
-        // A file of an earlier release has fewer.
+        // A file of an earlier release has fewer tables and columns.
+        if old.table_exists(None, table).is_ok_and(|exists| !exists) {
+            return Ok(false);
+        }
         let Ok(there) = old.prepare_cached(&format!("SELECT * FROM {table} LIMIT 0")) else {
             self.skipped += 1;
             return Ok(false);

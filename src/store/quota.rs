@@ -118,16 +118,17 @@ pub(super) fn make_room(db: &Connection, state: &mut State, budget: Budget) -> R
                 thin::oldest(db, state.thinned_until, &state.setup.site, &state.names, &mut state.losses)?
         {
             state.thinned_until = id;
+            state.backlog.lost(samples);
             state.accounts.lost(samples);
             thinned += samples;
+        } else if let Some(buckets) = evict_oldest(db, state)? {
+            evicted += u64::from(buckets);
+        } else if let Some(loss) = state.held.delete_oldest(db)? {
+            state.accounts.lost(loss.samples);
+            state.losses.add(None, LossReason::Evicted, loss);
+            evicted += 1;
         } else {
-            match evict_oldest(db, state)? {
-                Some(buckets) => {
-                    state.backlog.deleted(Some(buckets));
-                    evicted += u64::from(buckets);
-                }
-                None => break,
-            }
+            break;
         }
     }
     Ok((thinned, evicted))
@@ -148,13 +149,14 @@ fn evict_oldest(db: &Connection, state: &mut State) -> Result<Option<u32>, Store
             let loss = bucket.0.loss();
             let samples = left.samples.min(loss.samples);
             left.samples -= samples;
-            state.losses.add(Some(bucket.0.key().sensor), LossReason::Evicted, Loss { samples, ..loss });
+            state.losses.add(Some(bucket.0.key.sensor), LossReason::Evicted, Loss { samples, ..loss });
         }
     }
     if left.samples > 0 {
         state.losses.add(None, LossReason::Evicted, left);
     }
     let deleted = segment::delete(db, id)?;
+    state.backlog.deleted(deleted);
     state.accounts.lost(deleted.map_or(0, |(_, samples)| samples));
     Ok(deleted.map(|(buckets, _)| buckets))
 }

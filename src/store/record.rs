@@ -1,13 +1,18 @@
-//! The redo record: what one commit changed, self-contained. Replaying the records in order gives back every open bucket.
+//! The redo record: what one commit changed, self-contained. Replaying the records in order gives back every open bucket
+//! and every one that is sealed and not written yet.
+//!
+//! After the sections that every record has come optional ones, each `tag · length · bytes`. A tag that is not known is
+//! damage: a newer release's file is refused before that by its schema version.
 
 use std::ops::Range;
 
 use super::accounts::Accounts;
+use super::pack::{reason_code, reason_of};
 use super::redelivery::{Trace, decode_traces, encode_traces};
-use crate::model::bucketer::{BucketKey, Group};
+use crate::model::bucketer::{BucketKey, Group, Opened};
 use crate::model::codec::{self, Row};
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Window, WindowLength};
+use crate::model::{ClockState, SealReason, Timestamp, Window, WindowLength};
 
 /// Most groups or seals in a record; a commit touches each open bucket once.
 const MAX_ENTRIES: usize = 16 << 20;
@@ -15,21 +20,43 @@ const MAX_ENTRIES: usize = 16 << 20;
 const SAME_WINDOW: u64 = 1;
 const MORE: u64 = 2;
 
+/// Tags of the optional sections.
+const FROZEN: u64 = 1;
+const GONE: u64 = 2;
+const SEGMENTS: u64 = 3;
+const ACCOUNTS: u64 = 4;
+
+/// A bucket that was frozen, and why it was closed.
+pub(super) type FrozenKey = (BucketKey, SealReason);
+
+/// Buckets that were sealed and wait for delivery in memory, under the number of their pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frozen {
+    pub id: u64,
+    pub keys: Vec<FrozenKey>,
+}
+
 /// What one commit changed.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Record {
     /// The number that the next segment will bear.
     pub next_segment: u64,
-    /// Buckets sealed and not yet delivered, after this commit.
+    /// Buckets in segments not yet delivered, after this commit.
     pub backlog: u64,
+    /// Those segments; `None` in records of the first release.
+    pub segments: Option<u64>,
     /// Messages to recognise when they come again.
     pub traces: Vec<Trace>,
     /// Samples by bucket, ascending.
     pub groups: Vec<Group>,
-    /// Buckets sealed in this commit, ascending.
+    /// Buckets sealed and written in this commit, ascending.
     pub seals: Vec<BucketKey>,
     /// The accounts after this commit; `None` in records of the first release.
     pub accounts: Option<Accounts>,
+    /// Buckets sealed in this commit and not written.
+    pub frozen: Vec<Frozen>,
+    /// Packs that are delivered, or written in this commit.
+    pub gone: Vec<u64>,
 }
 
 impl Record {
@@ -42,9 +69,9 @@ impl Record {
         let mut previous = None;
         for group in &self.groups {
             put_key(&mut out, &group.key, previous.as_ref(), group.opened.is_some());
-            if let Some((due, late)) = group.opened {
-                varint::put_signed(&mut out, due.as_millis() - group.key.window.end().as_millis());
-                out.push(u8::from(late));
+            if let Some(opened) = group.opened {
+                varint::put_signed(&mut out, opened.due.as_millis() - group.key.window.end().as_millis());
+                out.push(opening_flags(&opened));
             }
             out.extend_from_slice(&group.block);
             previous = Some(group.key);
@@ -55,10 +82,69 @@ impl Record {
             put_key(&mut out, key, previous.as_ref(), false);
             previous = Some(*key);
         }
-        if let Some(accounts) = &self.accounts {
-            accounts.encode(&mut out);
-        }
+        self.encode_optional(&mut out);
         out
+    }
+
+    fn encode_optional(&self, out: &mut Vec<u8>) {
+        let mut section = Vec::new();
+        let mut put = |tag: u64, section: &mut Vec<u8>| {
+            varint::put(out, tag);
+            varint::put_bytes(out, section);
+            section.clear();
+        };
+        for frozen in &self.frozen {
+            varint::put(&mut section, frozen.id);
+            varint::put(&mut section, frozen.keys.len() as u64);
+            let mut previous = None;
+            for (key, reason) in &frozen.keys {
+                put_key(&mut section, key, previous.as_ref(), false);
+                section.push(reason_code(*reason));
+                previous = Some(*key);
+            }
+            put(FROZEN, &mut section);
+        }
+        if !self.gone.is_empty() {
+            self.gone.iter().for_each(|id| varint::put(&mut section, *id));
+            put(GONE, &mut section);
+        }
+        if let Some(accounts) = &self.accounts {
+            accounts.encode(&mut section);
+            put(ACCOUNTS, &mut section);
+        }
+        if let Some(segments) = self.segments {
+            varint::put(&mut section, segments);
+            put(SEGMENTS, &mut section);
+        }
+    }
+
+    fn decode_optional(&mut self, input: &mut Reader<'_>) -> Result<(), Damaged> {
+        while input.left() > 0 {
+            let tag = input.varint()?;
+            let mut section = Reader::new(input.bytes()?);
+            match tag {
+                FROZEN => {
+                    let mut frozen = Frozen { id: section.varint()?, keys: Vec::new() };
+                    for _ in 0..section.bounded(MAX_ENTRIES)? {
+                        let (key, _) = read_key(&mut section, frozen.keys.last().map(|(key, _)| key))?;
+                        frozen.keys.push((key, reason_of(section.byte()?)));
+                    }
+                    self.frozen.push(frozen);
+                }
+                GONE => {
+                    while section.left() > 0 {
+                        self.gone.push(section.varint()?);
+                    }
+                }
+                ACCOUNTS => self.accounts = Some(Accounts::decode(&mut section)?),
+                SEGMENTS => self.segments = Some(section.varint()?),
+                _ => return Err(Damaged("unknown section of a record")),
+            }
+            if section.left() > 0 {
+                return Err(Damaged("bytes after a section"));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
@@ -80,8 +166,8 @@ impl Record {
                     .as_millis()
                     .checked_add(input.signed()?)
                     .ok_or(Damaged("due time out of range"))?;
-                let due = crate::model::Timestamp::from_millis(due).ok_or(Damaged("due time out of range"))?;
-                Some((due, input.byte()? != 0))
+                let due = Timestamp::from_millis(due).ok_or(Damaged("due time out of range"))?;
+                Some(opening(due, input.byte()?))
             } else {
                 None
             };
@@ -98,11 +184,19 @@ impl Record {
             record.seals.push(key);
             previous = Some(key);
         }
-        if input.left() > 0 {
-            record.accounts = Some(Accounts::decode(&mut input)?);
-        }
-        if input.left() > 0 { Err(Damaged("bytes after the record")) } else { Ok(record) }
+        record.decode_optional(&mut input)?;
+        Ok(record)
     }
+}
+
+/// Bit 0: late; bits 1 and 2: what is known of its samples' times.
+pub(super) const fn opening_flags(opened: &Opened) -> u8 {
+    opened.late as u8 | opened.clock.code() << 1
+}
+
+/// The opening of a bucket with these flags.
+pub(super) const fn opening(due: Timestamp, flags: u8) -> Opened {
+    Opened { due, late: flags & 1 != 0, clock: ClockState::of_code(flags >> 1) }
 }
 
 /// A key after the previous one. Most buckets of a record share their window, and most are part 0: then it is one byte.
@@ -140,7 +234,7 @@ pub(super) fn read_key(input: &mut Reader<'_>, previous: Option<&BucketKey>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Timestamp, Value};
+    use crate::model::Value;
 
     #[test]
     fn a_record_survives_and_its_usual_group_costs_one_byte_of_key() {
@@ -159,12 +253,16 @@ mod tests {
             backlog: 4,
             groups: vec![
                 group(3, 0, None),
-                group(3, 1, Some((window.end().plus(std::time::Duration::from_secs(30)), true))),
+                group(3, 1, Some(opening(window.end().plus(std::time::Duration::from_secs(30)), 0b101))),
             ],
             seals: vec![BucketKey { sensor: 3, window, part: 0 }],
             accounts: Some(Accounts { accepted: 1_000_000, delivered: 5, stored: 0 }),
             ..Record::default()
         };
+        assert_eq!(Record::decode(&record.encode()).unwrap(), record);
+        let key = |sensor| (BucketKey { sensor, window, part: 0 }, SealReason::Late);
+        record.frozen = vec![Frozen { id: 8, keys: vec![key(3), key(4)] }, Frozen { id: 9, keys: vec![key(2)] }];
+        (record.gone, record.segments) = (vec![3, 7], Some(2));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         let before = record.encode().len();
         record.groups.push(group(4, 0, None));

@@ -8,23 +8,27 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::accounts::Accounts;
+use super::calendar::Calendar;
 use super::database::{self, Budget};
-use super::engine::{Engine, Setup};
+use super::engine::{Count, Engine, Setup};
 use super::error::Doing;
-use super::journal::{Journal, Replay};
+use super::held::Held;
+use super::journal::{Journal, Replay, Stored};
+use super::kept::Kept;
+use super::lazy::{Lazy, Thawing};
 use super::ledger::{Ledger, Losses};
-use super::names::{NameReader, Names};
+use super::names::{self, NameReader, Names};
 use super::quarantine::Aside;
-use super::record::{Record, put_key, read_key};
+use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
 use super::reserve::Reserve;
-use super::schema::{META_SNAPSHOT, META_STORE_ID};
+use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
 use super::{StoreError, frame, segment};
-use crate::model::bucketer::{BucketKey, Bucketer, Group, Open};
+use crate::model::bucketer::{BucketKey, Bucketer, Group, Open, Opened, sensor_of};
 use crate::model::codec::Row;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{Sample, SensorName, Timestamp, Used};
+use crate::model::{ClockState, Sample, SensorName, Timestamp, Used};
 
 /// Most sensors in a snapshot: a bound on what damaged bytes can ask for.
 const MAX_SENSORS: usize = 16 << 20;
@@ -33,12 +37,21 @@ const MAX_SENSORS: usize = 16 << 20;
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget, &setup.blocks)?;
-    let names = Names::load(&db, setup.max_sensors, reader)?;
-    let Replay { journal, last, records } = Journal::read(&db)?;
-    let (backlog, samples) = segment::count(&db)?;
+    names::fill_sums(&db)?;
+    let state = rebuild(&db, setup, budget, reader)?;
+    Ok(Engine::new(db, state))
+}
+
+/// Rebuilds everything in memory. Only reads.
+pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &NameReader) -> Result<State, StoreError> {
+    let names = Names::load(db, setup.max_sensors, reader)?;
+    let Replay { journal, last, newest, records } = Journal::read(db)?;
+    let (held, held_until) = Held::load(db)?;
     let aside = Aside::beside(&setup.path);
     let mut state = State {
-        next_segment: segment::last(&db)? + 1,
+        next_segment: segment::last(db)? + 1,
+        lazy: Lazy::new(setup.write_behind, setup.pool.clone()),
+        kept: Kept::new(setup.keep.0, setup.keep.1),
         setup,
         budget,
         names,
@@ -47,36 +60,65 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
         journal,
         seq: last,
         snapshot_seq: 0,
-        backlog,
+        backlog: backlog(db, newest)?,
         accounts: Accounts::default(),
         has_accounts: false,
-        ledger: Ledger::load(&db)?,
+        ledger: Ledger::load(db)?,
         losses: Losses::default(),
-        reserve: Reserve::load(&db)?,
+        reserve: Reserve::load(db)?,
         is_tight: false,
         aside,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
+        moment: None,
+        calendar: Calendar::load(db)?,
+        calendar_is_new: false,
+        held,
         stamps: HashMap::default(),
     };
-    let mut known = load_snapshot(&db, &mut state)?;
-    let spilled_until = load_spills(&db, &mut state)?;
+    let mut known = load_snapshot(db, &mut state)?;
+    let spilled_until = load_spills(db, &mut state)?;
+    let mut thawing = Thawing::default();
     for stored in records {
-        let (seq, bytes) = (stored.seq, stored.read(&db)?);
+        let (seq, bytes) = (stored.seq, stored.read(db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
         let replayed = decoded.and_then(|record| {
             known = record.accounts.or(known);
-            replay(&mut state, seq, &record, &spilled_until)
+            replay(&mut state, seq, &record, &spilled_until, &mut thawing)
         });
         if let Err(why) = replayed {
             tracing::error!("journal record {seq} is damaged and left out: {why}");
         }
     }
+    state.lazy.recovered(thawing)?;
     state.redelivery.started();
     (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
-    state.count_stored(samples);
-    Ok(Engine::new(db, state))
+    state.count_stored();
+    let sealed_until = segment::until(db)?.max(state.lazy.until());
+    let (line, all): (Vec<&Open>, Vec<&Open>) =
+        state.bucketer.open_iter().partition(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
+    let latest =
+        |opens: &[&Open], others| opens.iter().map(|open| open.latest()).max().max(Some(others)).unwrap_or_default();
+    let (line, all) = (latest(&line, held_until), latest(&all, sealed_until));
+    state.calendar.catch_up(line, all);
+    Ok(state)
+}
+
+/// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought
+/// back from a damaged file, which no record tells of.
+fn backlog(db: &Connection, newest: Option<Stored>) -> Result<Count, StoreError> {
+    let salvaged: bool = db
+        .query_row("SELECT EXISTS (SELECT 1 FROM meta WHERE id = ?1)", [META_SALVAGE], |row| row.get(0))
+        .doing("read what was brought back")?;
+    let Some(stored) = newest.filter(|_| !salvaged) else { return segment::count(db) };
+    let record = stored.read(db)?.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
+    match record {
+        Ok(Record { segments: Some(segments), backlog, accounts: Some(accounts), .. }) => {
+            Ok(Count { segments, buckets: backlog, samples: accounts.stored })
+        }
+        _ => segment::count(db),
+    }
 }
 
 /// The random id born with the file, eight hex digits; made at the first call.
@@ -118,7 +160,7 @@ pub(super) fn store_spill(db: &Connection, id: i64, open: &Open, seq: u64) -> Re
     varint::put(&mut payload, seq);
     put_key(&mut payload, &open.key, None, false);
     varint::put(&mut payload, open.due.as_millis() as u64);
-    payload.push(u8::from(open.late));
+    payload.push(record::opening_flags(&Opened { due: open.due, late: open.late, clock: open.clock }));
     varint::put_bytes(&mut payload, open.blocks());
     let mut insert = db.prepare_cached("INSERT INTO spill (id, data) VALUES (?1, ?2)").doing("spill a bucket")?;
     insert.execute(params![id, frame::seal(&payload)]).doing("spill a bucket")?;
@@ -192,8 +234,8 @@ fn read_spill(data: &[u8]) -> Result<(u64, Group), Damaged> {
     let (key, _) = read_key(&mut input, None)?;
     let due =
         i64::try_from(input.varint()?).ok().and_then(Timestamp::from_millis).ok_or(Damaged("due time out of range"))?;
-    let late = input.byte()? != 0;
-    Ok((seq, Group { key, opened: Some((due, late)), block: input.bytes()?.to_vec() }))
+    let opened = record::opening(due, input.byte()?);
+    Ok((seq, Group { key, opened: Some(opened), block: input.bytes()?.to_vec() }))
 }
 
 fn replay(
@@ -201,6 +243,7 @@ fn replay(
     seq: u64,
     record: &Record,
     spilled_until: &HashMap<BucketKey, u64>,
+    thawing: &mut Thawing,
 ) -> Result<(), Damaged> {
     state.next_segment = state.next_segment.max(record.next_segment);
     if seq > state.snapshot_seq {
@@ -216,6 +259,10 @@ fn replay(
     for key in &record.seals {
         state.bucketer.forget(*key);
     }
+    for frozen in &record.frozen {
+        thawing.freeze(frozen, |(key, reason)| state.bucketer.freeze(*key, *reason));
+    }
+    record.gone.iter().for_each(|id| thawing.gone(*id));
     Ok(())
 }
 
@@ -224,6 +271,9 @@ fn weigher(names: &Names) -> impl Fn(&Row) -> u32 {
     move |row| names.sample(row).map_or(64, |sample| Sample::bytes_of(&sample.fields))
 }
 
-fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
-    names.reader().sensor(sensor).map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
+pub(super) fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {
+    names
+        .reader()
+        .sensor(sensor_of(sensor))
+        .map_or(&setup.policies.default, |name: SensorName| setup.policies.of(&name))
 }

@@ -1,11 +1,16 @@
 //! A commit without a database: everything the store computes for one, so that this part can be measured alone.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::accounts::Accounts;
+use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
+use super::held::Held;
 use super::journal::Journal;
+use super::kept::Kept;
+use super::lazy::{Lazy, Pool};
 use super::ledger::{Ledger, Losses};
 use super::names::Names;
 use super::quarantine::Aside;
@@ -28,7 +33,19 @@ impl Rehearsal {
         let max_bytes = max_bytes.as_u64();
         let site = SiteName::new("rehearsal").expect("a sound name");
         let state = State {
-            setup: Setup { site, path, max_bytes, when_full, max_sensors, policies, blocks: Default::default() },
+            setup: Setup {
+                site,
+                path,
+                max_bytes,
+                when_full,
+                max_sensors,
+                clock: Default::default(),
+                policies,
+                blocks: Default::default(),
+                write_behind: Duration::ZERO,
+                pool: Pool::default(),
+                keep: (Duration::ZERO, Duration::ZERO),
+            },
             budget: Budget::of(max_bytes),
             names: Names::with_room_for(max_sensors),
             bucketer: Bucketer::default(),
@@ -45,9 +62,15 @@ impl Rehearsal {
             reserve: Default::default(),
             is_tight: false,
             aside: Aside::default(),
+            lazy: Lazy::default(),
+            kept: Kept::default(),
             thinned_until: 0,
             spills: HashMap::new(),
             next_spill: 0,
+            moment: None,
+            calendar: Calendar::default(),
+            calendar_is_new: false,
+            held: Held::default(),
             stamps: HashMap::default(),
         };
         Self { state }
@@ -58,17 +81,15 @@ impl Rehearsal {
         let mut report = Report::default();
         let traces = self.state.apply(deliveries, now, &mut report);
         let seq = self.state.seq + 1;
-        let (record, segments) = self.state.plan(seq, traces, &mut report)?;
+        let (record, segments) = self.state.plan(seq, traces, now, &mut report)?;
         self.state.seq = seq;
         let journal = frame::seal(&record.encode()).len();
-        Ok((journal, segments.iter().map(|segment| segment.data.len()).sum()))
+        Ok((journal, segments.iter().map(|segment| segment.seal().len()).sum()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{BucketPolicy, FieldName, Reading, SensorName, Value, WindowLength};
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::StoreError;
 use super::database::{self, Budget, PAGE_BYTES};
 use super::error::Doing;
+use super::{StoreError, schema};
 use crate::model::Timestamp;
 
 /// One piece: small beside the log, and no long commit on a slow card.
@@ -37,6 +37,9 @@ pub(super) struct Reserve {
 
 impl Reserve {
     pub(super) fn load(db: &Connection) -> Result<Self, StoreError> {
+        if !schema::has(db, "reserve")? {
+            return Ok(Self::default());
+        }
         let pieces = db.query_row("SELECT count(*) FROM reserve", [], |row| row.get(0)).doing("read the reserve")?;
         Ok(Self { pieces, next: None })
     }

@@ -31,15 +31,29 @@ const MIGRATIONS: &[&str] = &[
      -- Everything accepted that will not be delivered: which samples (first and last in milliseconds), how many, why.
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor TEXT, first INTEGER NOT NULL,
                            last INTEGER NOT NULL, samples INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;",
-    // 2: accounts that add up.
-    "-- The ledger: a row for each sensor (its number), reason (a fixed word) and stretch of time. `sent`: passed on upstream.
+    // 2
+    "-- Names get checksums of number and name; NULL is one from before.
+     ALTER TABLE sensor ADD COLUMN sum INTEGER;
+     ALTER TABLE field ADD COLUMN sum INTEGER;
+     -- Delivered segments that are kept for local queries, under their numbers. Times in milliseconds.
+     CREATE TABLE kept_segment (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
+     -- Rollups of delivered buckets, many to a row.
+     CREATE TABLE kept_rollup (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
+     -- Closed buckets whose samples wait until the clock is trusted; `boot` counts the boots of the machine.
+     CREATE TABLE held    (id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, buckets INTEGER NOT NULL,
+                           samples INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                           data BLOB NOT NULL) STRICT;
+     -- The ledger: a row for each sensor (its number), reason (a fixed word) and stretch of time. `sent`: passed on upstream.
      ALTER TABLE ledger RENAME TO ledger_1;
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor INTEGER, reason TEXT NOT NULL,
                            first INTEGER NOT NULL, last INTEGER NOT NULL, samples INTEGER NOT NULL,
                            sent INTEGER NOT NULL DEFAULT 0) STRICT;
      INSERT INTO ledger (id, at, reason, first, last, samples)
          SELECT id, at, CASE reason WHEN 'too many sensors' THEN 'too-many-sensors' WHEN 'thinned' THEN reason
-                        WHEN 'evicted' THEN reason ELSE 'refused-upstream' END, first, last, samples FROM ledger_1;
+                        WHEN 'evicted' THEN reason ELSE 'refused-upstream' END,
+                first, last, samples FROM ledger_1;
      DROP TABLE ledger_1;
      -- `segment.samples` counts those that are still there as samples.
      UPDATE segment SET samples = 0 WHERE thinned = 1;
@@ -53,7 +67,9 @@ const MIGRATIONS: &[&str] = &[
 /// Rows of `meta`.
 pub(super) const META_STORE_ID: i64 = 1;
 pub(super) const META_SNAPSHOT: i64 = 2;
+/// There while segments come back from a damaged file: counters in records are not to be believed then.
 pub(super) const META_SALVAGE: i64 = 3;
+pub(super) const META_CLOCK: i64 = 4;
 
 /// The file's version; refuses what is not ours or is newer. Changes nothing.
 pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError> {
@@ -78,11 +94,17 @@ pub(super) fn readable(db: &Connection, path: &str) -> Result<(), StoreError> {
     let version = identify(db, path)?;
     if version < MIGRATIONS.len() {
         return Err(StoreError::Unusable(format!(
-            "{path} has schema version {version}, and this program reads {}; start the daemon once, it brings the file forward",
+            "{path} has schema version {version}, and this needs {}; start the daemon once, it brings the file forward",
             MIGRATIONS.len()
         )));
     }
     Ok(())
+}
+
+/// Whether the file has a table: a reader meets files that the writer has not brought to the present version yet.
+pub(super) fn has(db: &Connection, table: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+    db.prepare_cached(sql).and_then(|mut select| select.query_row([table], |row| row.get(0))).doing("read the schema")
 }
 
 /// Brings the file to the present version.

@@ -6,20 +6,26 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::accounts::Accounts;
+use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
+use super::held::{Held, latest_due};
 use super::journal::Journal;
+use super::kept::Kept;
+use super::lazy::Lazy;
 use super::ledger::{Ledger, Losses};
 use super::names::Names;
 use super::quarantine::Aside;
-use super::record::Record;
+use super::record::{Frozen, Record};
 use super::redelivery::{Redelivery, Trace};
 use super::reserve::Reserve;
 use super::segment::{Packed, Packer};
 use super::waiting::TurnedAwayLoss;
-use super::{Delivery, StoreError, frame, recovery};
-use crate::model::bucketer::{BucketKey, Bucketer, Pushed};
-use crate::model::{LossReason, Reading, Sample, Timestamp};
+use super::{Delivery, StoreError, frame, recovery, segment};
+use crate::clock::{Moment, WhenUnsynced};
+use crate::model::bucketer::{Arrival, BucketKey, Bucketer, Closed, Pushed, held_series};
+use crate::model::codec::Row;
+use crate::model::{BucketPolicy, ClockState, LossReason, Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
@@ -46,6 +52,7 @@ pub(super) struct State {
     /// The last record that the snapshot includes.
     pub snapshot_seq: u64,
     pub next_segment: u64,
+    /// Segments written and not delivered.
     pub backlog: Count,
     pub accounts: Accounts,
     /// Whether `accounts` began with the file: the first release kept none.
@@ -58,12 +65,22 @@ pub(super) struct State {
     pub aside: Aside,
     /// What the next commit will put on record.
     pub losses: Losses,
+    /// Sealed buckets that are not written.
+    pub lazy: Lazy,
+    /// What stays after its delivery.
+    pub kept: Kept,
     /// Every segment up to this one is thinned.
     pub thinned_until: u64,
     /// Where spilled buckets lie.
     pub spills: HashMap<BucketKey, i64>,
     pub next_spill: i64,
-    /// The time last given to a reading that met its equal, by sensor: what comes after it must not go before it.
+    /// How the clock stands; `None` until it was told, and then every time is believed.
+    pub moment: Option<Moment>,
+    pub calendar: Calendar,
+    /// The calendar says what the disk does not.
+    pub calendar_is_new: bool,
+    pub held: Held,
+    /// The time last given to a reading that met its equal, by series: what comes after it must not go before it.
     pub stamps: HashMap<u32, Timestamp, foldhash::fast::RandomState>,
 }
 
@@ -106,15 +123,15 @@ impl State {
         self.has_accounts = true;
     }
 
-    /// Counts what is stored: so many samples in segments, and those in open buckets.
-    pub(super) fn count_stored(&mut self, in_segments: u64) {
-        let open = self.bucketer.open_iter().map(|open| u64::from(open.count()));
-        self.accounts.stored = in_segments + open.sum::<u64>();
+    /// Counts what is stored: in segments, in packs that wait in memory, held in rows of their own, in open buckets.
+    pub(super) fn count_stored(&mut self) {
+        let open: u64 = self.bucketer.open_iter().map(|open| u64::from(open.count())).sum();
+        self.accounts.stored = self.backlog.samples + self.lazy.samples() + self.held.samples + open;
     }
 
     /// A reading that is not kept.
     fn refuse(&mut self, sensor: Option<u32>, reason: LossReason, at: Timestamp) {
-        self.losses.add_one(sensor, reason, at);
+        self.losses.add_one(sensor, reason, at.plain());
         self.accounts.refused(1);
     }
 
@@ -126,51 +143,101 @@ impl State {
         let Some(mut row) = self.names.row(reading, policy.decimals) else {
             return self.refuse(Some(sensor), LossReason::TooManyFields, reading.at);
         };
+        let (series, arrival) = self.arrival(sensor, &mut row, stamped, now, report);
         let weight = Sample::bytes_of(&reading.fields);
         let arrived = row.at;
-        if stamped && let Some(&last) = self.stamps.get(&sensor) {
+        if stamped && let Some(&last) = self.stamps.get(&series) {
             if last >= arrived && last.since(arrived) < MAX_DRIFT {
                 row.at = last.plus(TICK);
-                self.stamps.insert(sensor, row.at);
+                self.stamps.insert(series, row.at);
             } else {
-                self.stamps.remove(&sensor);
+                self.stamps.remove(&series);
             }
         }
-        loop {
-            match self.bucketer.push(sensor, row, weight, policy, now) {
-                Pushed::Kept => report.readings += 1,
-                // Another reading of the same value, stamped in the same millisecond.
-                Pushed::Duplicate(again) if stamped && again.at.since(arrived) < MAX_DRIFT => {
-                    row = again;
-                    row.at = row.at.plus(TICK);
-                    self.stamps.insert(sensor, row.at);
-                    continue;
+        match place(&mut self.bucketer, policy, series, (row, weight), arrival, stamped) {
+            Some(at) => {
+                report.readings += 1;
+                if stamped && at > arrived {
+                    self.stamps.insert(series, at);
                 }
-                Pushed::Duplicate(_) => report.duplicates += 1,
             }
-            break;
+            None => report.duplicates += 1,
         }
     }
 
-    /// What the record `seq` will say, and the segments of the buckets that are closed in it. Touches no disk.
+    /// Which series a row goes to, and how it arrived. A stamp of a clock that was not trusted becomes a plain time here.
+    fn arrival(
+        &self,
+        sensor: u32,
+        row: &mut Row,
+        stamped: bool,
+        now: Timestamp,
+        report: &mut Report,
+    ) -> (u32, Arrival) {
+        let is_trusted = self.moment.as_ref().is_none_or(Moment::is_trusted);
+        let usual = Arrival { comparable: is_trusted || stamped, in_order: stamped, ..Arrival::at(now) };
+        if !row.at.is_unsynced() {
+            return (sensor, usual);
+        }
+        row.at = row.at.plain();
+        let stamp = Arrival { comparable: true, ..usual };
+        if is_trusted {
+            // It was under way when the clock became trusted.
+            row.at = row.at.shifted(self.moment.as_ref().map_or(0, Moment::correction));
+            report.restamped += 1;
+            return (sensor, Arrival { clock: ClockState::Restamped, in_order: false, ..stamp });
+        }
+        let config = &self.setup.clock;
+        match config.unsynced {
+            WhenUnsynced::Hold => {
+                (held_series(sensor), Arrival { latest_due: latest_due(now, config.hold_for), ..stamp })
+            }
+            WhenUnsynced::Flag => {
+                report.unsynced += 1;
+                (sensor, Arrival { clock: ClockState::Unsynced, ..stamp })
+            }
+        }
+    }
+
+    /// What the record `seq` will say, and the segments to be written of the buckets that are closed in it. Touches no
+    /// disk.
     pub(super) fn plan(
         &mut self,
         seq: u64,
         traces: Vec<Trace>,
+        now: Timestamp,
         report: &mut Report,
     ) -> Result<(Record, Vec<Packed>), StoreError> {
         let step = self.bucketer.step(seq).map_err(StoreError::damaged("open bucket"))?;
         let mut record = Record { traces, groups: step.groups, ..Record::default() };
-        let mut packer = Packer::default();
+        let (mut packer, mut held) = (Packer::default(), Packer::default());
         let mut segments = Vec::new();
+        let lazy = self.lazy.wants(self.backlog);
+        let first_seq = step.closed.iter().map(Closed::first_seq).min().unwrap_or(seq);
         for closed in step.closed {
-            record.seals.push(closed.key());
+            if !lazy || closed.key().is_held() {
+                record.seals.push(closed.key());
+            }
             let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
+            if sealed.key.is_held() {
+                self.held.fresh.extend(held.add(&sealed));
+                continue;
+            }
             report.sealed += 1;
             report.late += u64::from(sealed.late);
             segments.extend(packer.add(&sealed));
         }
         segments.extend(packer.finish());
+        if lazy {
+            for packed in segments.drain(..) {
+                let id = self.next_segment;
+                self.next_segment += 1;
+                record.frozen.push(Frozen { id, keys: packed.keys.clone() });
+                self.lazy.freeze(id, packed, first_seq, now);
+            }
+        }
+        self.held.fresh.extend(held.finish());
+        record.seals.extend(step.gone);
         Ok((record, segments))
     }
 
@@ -178,18 +245,11 @@ impl State {
     pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<(), StoreError> {
         record.next_segment = self.next_segment;
         record.backlog = self.backlog.buckets;
-        record.accounts = Some(self.accounts);
-        for key in &record.seals {
-            if let Some(id) = self.spills.remove(key) {
-                recovery::delete_spill(tx, id)?;
-            }
-        }
+        record.accounts = Some(Accounts { stored: self.backlog.samples, ..self.accounts });
+        record.segments = Some(self.backlog.segments);
+        self.forget_spills(tx, record.seals.iter())?;
         // A journal longer than the log is held back by slow sensors: their open buckets are kept elsewhere.
-        // So are they when the journal must give up room.
-        let most = if self.is_tight { self.least_journal() } else { self.budget.wal_bytes };
-        if self.journal.live_bytes() > most
-            && let Some(horizon) = self.journal.middle()
-        {
+        if let Some(horizon) = self.horizon() {
             for open in self.bucketer.spill_before(horizon, seq) {
                 self.next_spill += 1;
                 recovery::store_spill(tx, self.next_spill, open, seq)?;
@@ -211,8 +271,92 @@ impl State {
         self.budget.wal_bytes / LEAST_JOURNAL
     }
 
+    /// Settles a segment, wherever it is; with the time, what is to be kept of it is kept.
+    pub(super) fn settle(
+        &mut self,
+        tx: &Connection,
+        id: u64,
+        record: &mut Record,
+        keep: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        match self.lazy.take(id) {
+            Some(held) => {
+                record.gone.push(id);
+                self.accounts.delivered(held.samples());
+                if let Some(now) = keep {
+                    self.kept.take_pack(tx, id, &held.packed, now)?;
+                }
+                self.forget_spills(tx, held.packed.keys.iter().map(|(key, _)| key))
+            }
+            None => {
+                if let Some(now) = keep {
+                    self.kept.take_row(tx, id, &self.names, now)?;
+                }
+                let deleted = segment::delete(tx, id)?;
+                self.backlog.deleted(deleted);
+                self.accounts.delivered(deleted.map_or(0, |(_, samples)| samples));
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes packs that wait in memory.
+    pub(super) fn write_lazy(&mut self, tx: &Connection, ids: &[u64], record: &mut Record) -> Result<(), StoreError> {
+        for &id in ids {
+            let Some(held) = self.lazy.take(id) else { continue };
+            if segment::insert(tx, id, &held.packed)? {
+                self.backlog.inserted(held.packed.buckets(), held.packed.samples.into());
+                self.backlog.lost(segment::take_out(tx, id, held.aside)?);
+            }
+            self.thinned_until = self.thinned_until.min(id - 1);
+            record.gone.push(id);
+            self.forget_spills(tx, held.packed.keys.iter().map(|(key, _)| key))?;
+        }
+        Ok(())
+    }
+
+    /// Records below this one are about to go, if the journal is longer than the log: slow sensors hold it back. So are
+    /// they when the journal must give up room.
+    pub(super) fn horizon(&self) -> Option<u64> {
+        let most = if self.is_tight { self.least_journal() } else { self.budget.wal_bytes };
+        if self.journal.live_bytes() > most { self.journal.middle() } else { None }
+    }
+
+    fn forget_spills<'a>(
+        &mut self,
+        tx: &Connection,
+        mut keys: impl Iterator<Item = &'a BucketKey>,
+    ) -> Result<(), StoreError> {
+        keys.try_for_each(|key| self.spills.remove(key).map_or(Ok(()), |id| recovery::delete_spill(tx, id)))
+    }
+
     /// The lowest record that is still needed once `seq` is written.
     pub(super) fn low(&self, seq: u64) -> u64 {
-        self.bucketer.first_seq().unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
+        let needed = self.bucketer.first_seq().into_iter().chain(self.lazy.first_seq()).min();
+        needed.unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
+    }
+}
+
+/// Puts a row into its bucket; the time it has there, `None` if it is there already. Another reading of the same value,
+/// stamped in the same millisecond, gets the next one that is free.
+pub(super) fn place(
+    bucketer: &mut Bucketer,
+    policy: &BucketPolicy,
+    series: u32,
+    (mut row, weight): (Row, u32),
+    arrival: Arrival,
+    stamped: bool,
+) -> Option<Timestamp> {
+    let first = row.at;
+    loop {
+        let at = row.at;
+        match bucketer.push(series, row, weight, policy, arrival) {
+            Pushed::Kept => return Some(at),
+            Pushed::Duplicate(again) if stamped && at.since(first) < MAX_DRIFT => {
+                row = again;
+                row.at = at.plus(TICK);
+            }
+            Pushed::Duplicate(_) => return None,
+        }
     }
 }

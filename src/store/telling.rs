@@ -51,6 +51,8 @@ impl Writer {
         stats.late.inc_by(report.late);
         stats.dead_letters.inc_by(report.dead_letters);
         stats.evicted.inc_by(report.evicted);
+        stats.restamped.inc_by(report.restamped);
+        stats.unsynced.inc_by(report.unsynced);
         if report.committed {
             stats.commits.inc();
             stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));

@@ -10,7 +10,7 @@ use super::segment::{self, Packer};
 use super::{SegmentId, StoreError};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{FieldStats, LossReason, MAX_FIELDS, Number, Rollup, SiteName, Timestamp, Value};
+use crate::model::{FieldStats, LossReason, MAX_FIELDS, Number, Rollup, SiteName, Timestamp};
 
 /// Bytes of a content hash: 32 hex digits.
 const HASH_BYTES: usize = 16;
@@ -42,7 +42,7 @@ pub(super) fn oldest(
                 let samples = left.min(rollup.count.into());
                 left -= samples;
                 let loss = Loss { first: rollup.first, last: rollup.last, samples };
-                losses.add(Some(bucket.0.key().sensor), LossReason::Thinned, loss);
+                losses.add(Some(bucket.0.key.sensor), LossReason::Thinned, loss);
             }
             None => packer.add_as_is(&bucket.0),
         }
@@ -50,7 +50,7 @@ pub(super) fn oldest(
     let Some(packed) = packer.finish() else { return Ok(Some((id, 0))) };
     let sql = "UPDATE segment SET data = ?2, samples = ?3, thinned = 1 WHERE id = ?1";
     let mut update = db.prepare_cached(sql).doing("thin a segment")?;
-    update.execute(params![id, packed.data, left]).doing("thin a segment")?;
+    update.execute(params![id, packed.seal(), left]).doing("thin a segment")?;
     Ok(Some((id, held - left)))
 }
 
@@ -71,7 +71,7 @@ fn encode(rollup: &Rollup, names: &Names) -> Vec<u8> {
         varint::put(&mut out, names.known_field(name).unwrap_or(0).into());
         varint::put(&mut out, u64::from(stats.count) << 1 | u64::from(stats.numbers.is_some()));
         if let Some((sum, min, max)) = stats.numbers {
-            [sum, min, max].into_iter().for_each(|number| codec::put_value(&mut out, &value(number)));
+            [sum, min, max].into_iter().for_each(|number| codec::put_value(&mut out, &number.value()));
         }
         codec::put_value(&mut out, &stats.first);
         codec::put_value(&mut out, &stats.last);
@@ -92,7 +92,7 @@ pub(super) fn decode(bytes: &[u8], names: &super::names::NameReader) -> Result<R
         let name = names.field(input.u32()?).ok_or(Damaged("field without a name"))?;
         let head = input.varint()?;
         let numbers = if head & 1 == 1 {
-            let mut number = || number(&codec::read_value(&mut input)?).ok_or(Damaged("sum that is no number"));
+            let mut number = || Number::of(&codec::read_value(&mut input)?).ok_or(Damaged("sum that is no number"));
             Some((number()?, number()?, number()?))
         } else {
             None
@@ -107,21 +107,4 @@ pub(super) fn decode(bytes: &[u8], names: &super::names::NameReader) -> Result<R
 /// How many samples the encoded rollup stands for.
 pub(super) fn count(bytes: &[u8]) -> usize {
     Reader::new(bytes).u32().map_or(0, |count| count as usize)
-}
-
-const fn value(number: Number) -> Value {
-    match number {
-        Number::I64(v) => Value::I64(v),
-        Number::U64(v) => Value::U64(v),
-        Number::F64(v) => Value::F64(v),
-    }
-}
-
-const fn number(value: &Value) -> Option<Number> {
-    match value {
-        Value::I64(v) => Some(Number::I64(*v)),
-        Value::U64(v) => Some(Number::U64(*v)),
-        Value::F64(v) => Some(Number::F64(*v)),
-        Value::Bool(_) | Value::Text(_) => None,
-    }
 }

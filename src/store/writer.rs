@@ -14,19 +14,18 @@ use tokio::time::Instant;
 
 use super::database::Lock;
 use super::engine::{Batch, Engine, Report, Setup};
+use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
 use super::quota::Alarm;
 use super::waiting::Waiting;
-use super::{Deliveries, Delivery, Head, Receipt, SegmentId, Settled, StoreError, database};
+use super::{Deliveries, Head, Receipt, SegmentId, Settled, StoreError, calendar, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
 
 /// Weight of deliveries at which a batch is committed at once: about 64 KiB of journal.
 const FULL_WEIGHT: usize = 1 << 20;
-/// Longest wait of a settlement: several share a commit, and the forwarder is not held up.
-const SETTLE_WAIT: Duration = Duration::from_millis(20);
 /// Longest sleep towards a wall clock time, since that clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Pauses after a failed commit.
@@ -66,16 +65,6 @@ pub struct Writer {
     pub(super) commit_every: Duration,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
-}
-
-/// What was gathered for one commit.
-#[derive(Debug, Default)]
-struct Gathered {
-    batch: Batch,
-    weight: usize,
-    /// A source cannot go on without this commit.
-    urgent: bool,
-    replies: Vec<oneshot::Sender<()>>,
 }
 
 /// An engine that has committed.
@@ -143,7 +132,9 @@ impl Writer {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(wake) => {
-                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) || self.is_due() || self.salvage.is_some() {
+                    calendar::tell(&self.clock, self.stats.store());
+                    let is_time = deadline.is_some_and(|deadline| deadline <= Instant::now());
+                    if is_time || self.is_due() || self.salvage.is_some() || self.is_releasing() {
                         return Some(gathered);
                     }
                 }
@@ -169,9 +160,11 @@ impl Writer {
                         deadline.get_or_insert_with(|| Instant::now() + SETTLE_WAIT);
                     }
                     Some(Request::Settle(settled, reply)) => {
-                        gathered.settle(settled, reply);
-                        let soon = Instant::now() + SETTLE_WAIT;
-                        deadline = Some(deadline.map_or(soon, |deadline| deadline.min(soon)));
+                        let wait = Instant::now() + gathered.settle(settled, reply, &self.setup.pool);
+                        if let Some(engine) = &self.engine {
+                            engine.tell_backlog(self.stats.store());
+                        }
+                        deadline = Some(deadline.map_or(wait, |deadline| deadline.min(wait)));
                     }
                     None => ends.settles = false,
                 },
@@ -191,7 +184,7 @@ impl Writer {
     /// When to look again: at the deadline, or when a bucket is due.
     fn wake(&self, deadline: Option<Instant>) -> Instant {
         let due = self.engine.as_ref().and_then(Engine::next_due);
-        let longest = if self.salvage.is_some() { SETTLE_WAIT } else { MAX_SLEEP };
+        let longest = if self.salvage.is_some() || self.is_releasing() { SETTLE_WAIT } else { MAX_SLEEP };
         let due = Instant::now() + due.map_or(longest, |due| due.since(self.clock.now()).min(longest));
         deadline.map_or(due, |deadline| deadline.min(due))
     }
@@ -199,6 +192,12 @@ impl Writer {
     fn is_due(&self) -> bool {
         let now = self.clock.now();
         self.engine.as_ref().is_some_and(|engine| engine.next_due().is_some_and(|due| due <= now))
+    }
+
+    /// Whether there is something to release; looks at the clock, which may be trusted meanwhile.
+    fn is_releasing(&self) -> bool {
+        let moment = self.clock.look();
+        self.engine.as_ref().is_some_and(|engine| engine.is_releasing(&moment))
     }
 
     /// Commits, however often it must be tried, and tells everyone.
@@ -280,7 +279,8 @@ impl Writer {
     /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
     async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
-        let (shared, now, tried) = (Arc::clone(batch), self.clock.now(), self.tried.take());
+        let (shared, moment, tried) = (Arc::clone(batch), self.clock.look(), self.tried.take());
+        let now = moment.now;
         let started = std::time::Instant::now();
         let found_no_room = std::mem::take(&mut self.found_no_room);
         let work = move || -> Result<Committed, Failed> {
@@ -295,8 +295,12 @@ impl Writer {
                 engine.make_durable().map_err(|error| Failed::at(error, tried))?;
                 return Ok(Committed { engine, salvage, report: Report::default(), long: true });
             }
-            let trying = engine.last_record() + 1;
-            match engine.commit(&shared, now) {
+            let mut trying = engine.last_record() + 1;
+            let taken = engine.take_moment(&moment).and_then(|()| {
+                trying = engine.last_record() + 1;
+                engine.commit(&shared, now)
+            });
+            match taken {
                 Ok(report) => {
                     // Not worth failing for: the next commit meets the same trouble and reports it.
                     let _ = engine.top_up(now);
@@ -304,7 +308,9 @@ impl Writer {
                     let long = engine.is_log_long().unwrap_or(true);
                     Ok(Committed { engine, salvage, report, long })
                 }
-                Err(error) if engine.is_sound() => Err(Failed { error, tried: None, engine: Some(Box::new((engine, salvage))) }),
+                Err(error) if engine.is_sound() => {
+                    Err(Failed { error, tried: None, engine: Some(Box::new((engine, salvage))) })
+                }
                 Err(error) => Err(Failed::at(error, Some(trying))),
             }
         };
@@ -358,31 +364,5 @@ impl Writer {
             Err(error) => self.stats.store().condition.down(self.clock.now(), &error),
         }
         Ok(())
-    }
-}
-
-/// A forwarder that is gone need not know.
-fn tell_settled(reply: oneshot::Sender<()>) {
-    let _ = reply.send(());
-}
-
-impl Gathered {
-    fn is_empty(&self) -> bool {
-        let batch = &self.batch;
-        self.replies.is_empty()
-            && batch.deliveries.is_empty()
-            && batch.turned_away.is_empty()
-            && batch.broken.is_empty()
-    }
-
-    fn add(&mut self, delivery: Delivery, weight: u32) {
-        self.weight += weight as usize;
-        self.urgent |= delivery.urgent;
-        self.batch.deliveries.push(delivery);
-    }
-
-    fn settle(&mut self, settled: Settled, reply: oneshot::Sender<()>) {
-        self.batch.settled.push(settled);
-        self.replies.push(reply);
     }
 }

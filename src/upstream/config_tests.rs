@@ -1,6 +1,9 @@
 //! `[upstream]` read from TOML, and what of it is refused.
 
+use bytesize::ByteSize;
+
 use super::*;
+use crate::upstream::Uri;
 
 fn check(toml: &str, expected: &[(&str, &str)]) {
     let config: Config = toml::from_str(toml).unwrap();
@@ -45,7 +48,7 @@ fn names_that_mongodb_refuses_are_refused_here() {
 
 #[test]
 fn what_is_not_built_yet_is_said_plainly() {
-    check("mode = 'live'\nlayout = 'columns'", &[("mode", "use mode"), ("layout", "use layout")]);
+    check("mode = 'live'\nlayout = 'columns'", &[("mode", "use mode")]);
     check("mode = 'timeseries'", &[("mode", "buckets")]);
     assert!(toml::from_str::<Config>("mode = 'dead'").is_err());
 }
@@ -109,4 +112,32 @@ fn fields_can_be_renamed() {
     let config: Config = toml::from_str("[names]\nsensor = 'sensorId'\nsamples_t = 'ts'").unwrap();
     assert_eq!((config.names.sensor.as_str(), config.names.samples_t.as_str()), ("sensorId", "ts"));
     check("[names]\nsensor = 'site'", &[("names.sensor", "already names `site`")]);
+}
+
+#[test]
+fn manners_that_cannot_be_kept_are_told() {
+    check("spread = '2h'", &[("spread", "upload_every")]);
+    check("upload_every = '1s'", &[("upload_every", "10s to 7d")]);
+    check("fleet_size = 0", &[("fleet_size", "leave it out")]);
+    check("max_connects_per_second = 0", &[("max_connects_per_second", "never")]);
+    check("max_bytes_per_day = '10KiB'", &[("max_bytes_per_day", "1MiB")]);
+    check("backlog_share = 0", &[("backlog_share", "1 to 1000")]);
+    let polite = "connection = 'duty-cycle'\nupload_every = '1h'\nfleet_size = 5000\nmax_bytes_per_day = '5MiB'";
+    check(polite, &[]);
+    let config: Config = toml::from_str(polite).unwrap();
+    assert_eq!(config.max_bytes_per_day, Some(ByteSize::mib(5)));
+}
+
+#[test]
+fn shapes_that_cannot_be_written_are_told() {
+    check("summary = '100ms'", &[("summary", "at least 1s")]);
+    check("field = ''", &[("field", "")]);
+    check("rollups = 'flat'\n[names]\nstats_sum = 'count'", &[("names.stats_sum", "already names `count`")]);
+    check("collection = '{sensor}'", &[]);
+    check("collection = 'r_{senser}'", &[("collection", "only {site} and {sensor}")]);
+    check("overflow_collection = 'a$b'", &[("overflow_collection", "'$'")]);
+    assert!(toml::from_str::<Config>("preset = 'nobodys'").unwrap_err().to_string().contains("measurements"));
+    let folder = tempfile::tempdir().unwrap();
+    let archive = format!("type = 'archive'\nfolder = '{}'\ncollection = '{{sensor}}'", folder.path().display());
+    check(&archive, &[("collection", "one collection")]);
 }

@@ -1,17 +1,26 @@
-//! A sealed bucket as the document that goes upstream: mode `buckets`, layout `rows`. Pure: the same bucket and context
-//! give the same bytes.
+//! A sealed bucket as the document that goes upstream. Pure: the same bucket, context and time give the same bytes.
 //!
-//! Fields stand in the order of `docs/DOCUMENTS.md`. A double stays a double and a whole number a 64-bit integer, exact
-//! over its whole range; one that needs the 64th bit becomes a Decimal128, which holds it exactly too.
+//! Fields stand in the order of `docs/DOCUMENTS.md`, whatever the shape calls them.
+
+mod rollups;
+mod samples;
+#[cfg(test)]
+mod shape_tests;
+mod write;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mongodb::bson::raw::{CString, RawArrayBuf, RawBsonRef};
-use mongodb::bson::{DateTime, Decimal128, RawBson, RawDocumentBuf};
+use mongodb::bson::raw::RawBsonRef;
+use mongodb::bson::{RawDocument, RawDocumentBuf};
 
-use super::{Names, identity};
-use crate::model::{FieldName, FieldStats, Number, SealedBucket, SensorName, SiteName, Timestamp, Value};
+use super::collection::Collections;
+use super::{Rollups, Shape, identity};
+use crate::model::{
+    ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
+};
+use write::{Builder, date, whole};
 
 /// Version of the document's form, in its field `schema`.
 const SCHEMA: i32 = 1;
@@ -25,12 +34,23 @@ pub struct Context {
     pub site: SiteName,
     /// The random id that was born with the database file.
     pub store: String,
-    /// How long after its window's end the database keeps a bucket; `None` is for ever.
-    pub retention: Option<Duration>,
-    /// What the fields are called.
-    pub names: Names,
+    /// How long the database keeps a bucket; `None` is for ever.
+    pub retention: Option<Retention>,
+    /// What the fields are called, and how they stand.
+    pub shape: Shape,
     /// What is known about sensors.
     pub meta: HashMap<SensorName, Meta>,
+    /// Which collection takes which document.
+    pub collections: Collections,
+}
+
+/// How long the database keeps a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// So long after the end of its window,
+    pub after_window: Duration,
+    /// but at least so long after it was sent: what waited for weeks must not be deleted as soon as it arrives.
+    pub after_sending: Duration,
 }
 
 /// What is known about a sensor besides its readings.
@@ -51,6 +71,12 @@ pub struct Document {
     pub hash: String,
     /// How many samples it holds.
     pub samples: u32,
+    /// The window of its bucket.
+    pub window: Window,
+    /// The collection it belongs to.
+    pub collection: Arc<str>,
+    /// When it was first sent.
+    pub first_sent: Option<Timestamp>,
     /// How often its `_id` was found taken by other content: 0, 1 or 2.
     pub rekeyed: u8,
     /// How often it was sent.
@@ -62,12 +88,19 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document of a bucket.
+    /// The document of a bucket, as if it were sent when its window ends.
     pub fn of(bucket: &SealedBucket, context: &Context) -> Self {
+        Self::sent_at(bucket, context, bucket.window.end())
+    }
+
+    /// The document of a bucket that is sent now.
+    pub fn sent_at(bucket: &SealedBucket, context: &Context, now: Timestamp) -> Self {
         let id = identity::id(&context.site, bucket);
         let hash = bucket.hash(&context.site);
-        let bson = build(bucket, context, &id, &hash);
-        Self { id, hash, samples: bucket.count(), rekeyed: 0, tries: 0, riddles: 0, bson }
+        let bson = build(bucket, context, &id, &hash, now);
+        let collection = context.collections.of(&context.site, &bucket.sensor, bucket.part);
+        let (samples, window) = (bucket.count(), bucket.window);
+        Self { id, hash, samples, window, collection, first_sent: None, rekeyed: 0, tries: 0, riddles: 0, bson }
     }
 
     /// Its size in bytes.
@@ -96,8 +129,8 @@ impl Document {
     }
 }
 
-fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str) -> RawDocumentBuf {
-    let names = &context.names;
+fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str, now: Timestamp) -> RawDocumentBuf {
+    let (shape, names) = (&context.shape, &context.shape.names);
     let mut doc = Builder::new();
     doc.put("_id", id);
     doc.put(&names.site, context.site.as_str());
@@ -111,11 +144,22 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str) -> RawD
     }
     doc.put(&names.count, whole(bucket.count()));
     let stats = bucket.stats();
-    doc.put(&names.stats, rollups(&stats, names));
-    doc.put(&names.samples, rows(bucket, names));
+    let main = shape.field.as_ref().or_else(|| stats.first().map(|(field, _)| field));
+    match shape.rollups {
+        Rollups::Nested => doc.put(&names.stats, rollups::nested(&stats, names)),
+        Rollups::Flat => rollups::flat(&mut doc, &stats, names, main, bucket.count()),
+        Rollups::None => {}
+    }
+    if let Some(every) = shape.summary {
+        doc.put(&names.summary, rollups::summary(bucket, every, names, main));
+    }
+    doc.put(&names.samples, samples::samples(bucket, shape, main));
     doc.put(&names.sealed, bucket.sealed.as_str());
     if bucket.late {
         doc.put(&names.late, true);
+    }
+    if matches!(bucket.sealed, SealReason::Samples | SealReason::Bytes) {
+        doc.put(&names.overflow, true);
     }
     if let Some(meta) = context.meta.get(&bucket.sensor).and_then(|meta| about(meta, &stats, names)) {
         doc.put(&names.meta, meta);
@@ -123,48 +167,20 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str) -> RawD
     if bucket.rollup.is_some() {
         doc.put(&names.thinned, true);
     }
-    doc.put(&names.clock, "synced");
+    doc.put(&names.clock, bucket.clock.as_str());
     doc.put(&names.hash, hash);
     doc.put(&names.store, context.store.as_str());
     doc.put(&names.schema, SCHEMA);
-    if let Some(retention) = context.retention {
-        doc.put(&names.expire_at, date(bucket.window.end().plus(retention)));
+    // Times that are not believed may lie in 1970: such a bucket would be gone before anybody saw it.
+    if let Some(kept) = context.retention.filter(|_| bucket.clock < ClockState::Unsynced) {
+        let expires = bucket.window.end().plus(kept.after_window).max(now.plus(kept.after_sending));
+        doc.put(&names.expire_at, date(expires));
     }
     doc.0
 }
 
-fn rollups(stats: &[(FieldName, FieldStats)], names: &Names) -> RawDocumentBuf {
-    let mut all = Builder::new();
-    for (field, stats) in stats {
-        let mut one = Builder::new();
-        one.put(&names.stats_count, whole(stats.count));
-        if let Some((sum, min, max)) = stats.numbers {
-            one.put(&names.stats_sum, number(sum));
-            one.put(&names.stats_min, number(min));
-            one.put(&names.stats_max, number(max));
-        }
-        one.put(&names.stats_first, value(&stats.first));
-        one.put(&names.stats_last, value(&stats.last));
-        all.put(&names.field(field.as_str()), one.0);
-    }
-    all.0
-}
-
-fn rows(bucket: &SealedBucket, names: &Names) -> RawArrayBuf {
-    let mut rows = RawArrayBuf::new();
-    for sample in &bucket.samples {
-        let mut row = Builder::new();
-        row.put(&names.samples_t, date(sample.at));
-        for (field, v) in &sample.fields {
-            row.put(&names.field(field.as_str()), value(v));
-        }
-        rows.push(row.0);
-    }
-    rows
-}
-
 /// Units of the fields that occur, and tags; `None` if there is neither.
-fn about(meta: &Meta, stats: &[(FieldName, FieldStats)], names: &Names) -> Option<RawDocumentBuf> {
+fn about(meta: &Meta, stats: &[(FieldName, FieldStats)], names: &super::Names) -> Option<RawDocumentBuf> {
     let mut about = Builder::new();
     let mut units = Builder::new();
     for (field, unit) in meta.units.iter().filter(|(field, _)| stats.iter().any(|(known, _)| known == field)) {
@@ -182,59 +198,26 @@ fn about(meta: &Meta, stats: &[(FieldName, FieldStats)], names: &Names) -> Optio
     (!about.0.is_empty()).then_some(about.0)
 }
 
-fn value(value: &Value) -> RawBson {
-    match value {
-        Value::F64(v) => RawBson::Double(*v),
-        Value::I64(v) => RawBson::Int64(*v),
-        Value::U64(v) => RawBson::Decimal128(decimal(*v)),
-        Value::Bool(v) => RawBson::Boolean(*v),
-        Value::Text(v) => RawBson::String((**v).to_owned()),
+/// Whether a stored document holds the content of ours: by its hash, or, where hashes are left out, by everything but
+/// what may differ without the content being another.
+pub(crate) fn is_same(stored: &RawDocument, ours: &Document, shape: &Shape) -> bool {
+    let names = &shape.names;
+    if !names.hash.is_empty() {
+        return matches!(stored.get(&names.hash), Ok(Some(RawBsonRef::String(hash))) if hash == ours.hash);
     }
-}
-
-fn number(number: Number) -> RawBson {
-    match number {
-        Number::F64(v) => RawBson::Double(v),
-        Number::I64(v) => RawBson::Int64(v),
-        Number::U64(v) => RawBson::Decimal128(decimal(v)),
-    }
-}
-
-/// Counts fit 32 bits by far (caps); should one not, it is still told exactly.
-fn whole(count: u32) -> RawBson {
-    i32::try_from(count).map_or(RawBson::Int64(count.into()), RawBson::Int32)
-}
-
-fn date(at: Timestamp) -> DateTime {
-    DateTime::from_millis(at.as_millis())
-}
-
-/// IEEE 754 decimal128, binary integer form: biased exponent 6176 (10⁰) above a 113-bit coefficient, little-endian.
-fn decimal(v: u64) -> Decimal128 {
-    let bits = (6176_u128 << 113) | u128::from(v);
-    Decimal128::from_bytes(bits.to_le_bytes())
-}
-
-/// Appends under names that were checked where they entered.
-struct Builder(RawDocumentBuf);
-
-impl Builder {
-    fn new() -> Self {
-        Self(RawDocumentBuf::new())
-    }
-
-    fn put(&mut self, key: &str, value: impl mongodb::bson::raw::BindRawBsonRef) {
-        let key = CString::try_from(key).expect("a checked name holds no NUL");
-        self.0.append(key, value);
-    }
-}
-
-/// The content hash inside a stored document, if it is there as text.
-pub(crate) fn stored_hash<'a>(document: &'a mongodb::bson::RawDocument, names: &Names) -> Option<&'a str> {
-    match document.get(&names.hash) {
-        Ok(Some(RawBsonRef::String(hash))) => Some(hash),
-        _ => None,
-    }
+    let passed_over = ["_id", &names.store, &names.expire_at, &names.meta, &names.schema];
+    let content = |document: &RawDocument| -> Option<RawDocumentBuf> {
+        let mut kept = RawDocumentBuf::new();
+        for entry in document {
+            let (key, value) = entry.ok()?;
+            if !passed_over.contains(&key.as_str()) {
+                kept.append(key, value);
+            }
+        }
+        Some(kept)
+    };
+    let stored = content(stored);
+    stored.is_some() && stored == content(&ours.bson)
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 use std::str::FromStr;
 
 use mongodb::bson::{Bson, Document as Bsondoc, doc};
+use mongodb::bson::{DateTime, Decimal128};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::Value;
 use crate::model::samples::{bucket, sample};
 use crate::model::{Sample, SealReason};
 
@@ -17,8 +19,9 @@ fn context() -> Context {
         site: SiteName::new("greenhouse-7").unwrap(),
         store: "0badcafe".into(),
         retention: None,
-        names: Names::default(),
+        shape: Shape::default(),
         meta: HashMap::new(),
+        collections: Collections::new("telemetry", "buckets", None),
     }
 }
 
@@ -41,7 +44,8 @@ fn a_whole_document_field_by_field() {
         sample(START + 2000, &[("n", Value::U64(u64::MAX)), ("t", Value::I64(1))]),
     ];
     let mut context = context();
-    context.retention = Some(Duration::from_secs(86_400));
+    context.retention =
+        Some(Retention { after_window: Duration::from_secs(86_400), after_sending: Duration::from_secs(3600) });
     let celsius = (FieldName::new("temp").unwrap(), "°C".to_owned());
     let unused = (FieldName::new("hum").unwrap(), "%".to_owned());
     context.meta.insert(
@@ -82,12 +86,12 @@ fn a_whole_document_field_by_field() {
 #[test]
 fn every_field_can_be_called_otherwise() {
     let mut context = context();
-    context.names.sensor = "sensorId".into();
-    context.names.start = "startTs".into();
-    context.names.samples = "readings".into();
-    context.names.samples_t = "ts".into();
-    context.names.stats_sum = "total".into();
-    context.names.hash = "h".into();
+    context.shape.names.sensor = "sensorId".into();
+    context.shape.names.start = "startTs".into();
+    context.shape.names.samples = "readings".into();
+    context.shape.names.samples_t = "ts".into();
+    context.shape.names.stats_sum = "total".into();
+    context.shape.names.hash = "h".into();
     let found = parsed(&Document::of(&bucket("a", START / 1000, 0, &[(0, 1.0)]), &context));
     assert_eq!(found.get_str("sensorId").unwrap(), "a");
     assert_eq!(found.get("startTs"), Some(&at(0)));
@@ -139,13 +143,6 @@ fn rekeying_changes_the_id_alone() {
     assert!(!document.rekey("0badcafe"));
 }
 
-#[test]
-fn decimals_hold_every_unsigned_number() {
-    for v in [0, 1, i64::MAX as u64 + 1, u64::MAX] {
-        assert_eq!(decimal(v), Decimal128::from_str(&v.to_string()).unwrap());
-    }
-}
-
 fn any_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<f64>().prop_filter_map("finite", Value::float),
@@ -195,7 +192,7 @@ proptest! {
             prop_assert_eq!(row.get("t").unwrap(), &Bson::DateTime(date(sample.at)));
             prop_assert_eq!(row.len(), sample.fields.len() + 1, "no two fields meet");
             for (name, value) in &sample.fields {
-                prop_assert_eq!(&back(row.get(&*context.names.field(name.as_str())).unwrap()), value);
+                prop_assert_eq!(&back(row.get(&*context.shape.names.field(name.as_str())).unwrap()), value);
             }
         }
         let counted: i32 = found.get_document("stats").unwrap().values().map(|s| s.as_document().unwrap().get_i32("count").unwrap()).sum();
@@ -213,5 +210,19 @@ fn a_thinned_bucket_keeps_its_rollups_and_its_hash_and_says_so() {
     assert!(thin.get_array("samples").unwrap().is_empty() && !whole.contains_key("thinned"));
     for key in ["_id", "first", "last", "count", "stats", "hash"] {
         assert_eq!(thin.get(key), whole.get(key), "{key}");
+    }
+}
+
+#[test]
+fn the_document_says_what_is_known_of_the_clock_and_unsynced_times_delete_nothing() {
+    let mut context = context();
+    context.retention = Some(Retention { after_window: Duration::from_secs(86_400), after_sending: Duration::ZERO });
+    for (clock, expires) in [(ClockState::Synced, true), (ClockState::Restamped, true), (ClockState::Unsynced, false)] {
+        let mut bucket = bucket("s", 0, 0, &[(1, 2.0)]);
+        bucket.clock = clock;
+        let document = Document::of(&bucket, &context);
+        let bson = parsed(&document);
+        assert_eq!(bson.get_str("clock").unwrap(), clock.as_str());
+        assert_eq!(bson.contains_key("expireAt"), expires, "{clock:?}");
     }
 }

@@ -13,9 +13,12 @@ pub fn id(site: &SiteName, bucket: &SealedBucket) -> String {
 
 /// What the `_id` of every bucket of one sensor begins with.
 pub fn prefix(site: &SiteName, sensor: &SensorName) -> String {
-    let mut text = String::with_capacity(site.as_str().len() + 1 + sensor.as_str().len());
-    text.push_str(site.as_str());
-    text.push('/');
+    format!("{site}/{}", encoded(sensor))
+}
+
+/// A sensor's name with the characters encoded that mean something in an `_id`.
+pub(super) fn encoded(sensor: &SensorName) -> String {
+    let mut text = String::with_capacity(sensor.as_str().len());
     for c in sensor.as_str().chars() {
         match c {
             '%' => text.push_str("%25"),

@@ -5,23 +5,33 @@
 //! `flushed`. Whoever calls keeps what is neither delivered nor refused, and gives it again: sending twice is harmless.
 
 mod archive;
+mod checks;
+mod collection;
 mod config;
 mod document;
 mod identity;
+mod manners;
+mod meter;
 mod mongo;
 mod names;
+mod notebook;
 mod secret;
+mod shape;
 mod tuning;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use tokio::time::Instant;
 
-pub use config::{Config, Format, Kind, Layout, Mode};
-pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta};
+pub use collection::Collections;
+pub use config::{Config, Connection, Format, Kind, Mode};
+pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
 pub use identity::{id, prefix};
+pub use manners::Manners;
 pub use names::Names;
 pub use secret::Uri;
+pub use shape::{Layout, Preset, Rollups, Shape, Times};
 pub use tuning::Tuning;
 
 use crate::clock::Clock;
@@ -34,6 +44,7 @@ pub struct Upstream {
     config: Config,
     site: SiteName,
     meta: HashMap<SensorName, Meta>,
+    clock: Clock,
     tuning: Tuning,
 }
 
@@ -48,6 +59,8 @@ enum To {
 pub struct Report {
     /// One per document, in their order.
     pub fates: Vec<Fate>,
+    /// The upstream answered, and can be used.
+    pub reached: bool,
     /// Everything that was held before this call is durable now.
     pub flushed: bool,
     /// Everything that was held before this call is gone: it must be given again.
@@ -80,6 +93,8 @@ pub struct Trouble {
     pub text: String,
     /// The server's own wish for a pause.
     pub wait: Option<std::time::Duration>,
+    /// The next try opens another connection.
+    pub reconnects: bool,
 }
 
 /// How bad a trouble is, mildest first.
@@ -97,20 +112,50 @@ impl Upstream {
     /// An upstream as configured. Touches nothing yet: the database may be away, the folder on a disk not yet mounted.
     pub fn new(config: Config, site: SiteName, meta: HashMap<SensorName, Meta>, clock: Clock, tuning: Tuning) -> Self {
         let to = match config.kind {
-            Kind::Mongodb => To::Mongo(Box::new(mongo::Mongo::new(&config, &site, &tuning))),
-            Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock))),
+            Kind::Mongodb => {
+                let notebook = notebook::Notebook::default();
+                To::Mongo(Box::new(mongo::Mongo::new(&config, &site, &tuning, clock.clone(), notebook)))
+            }
+            Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock.clone()))),
         };
-        Self { to, config, site, meta, tuning }
+        Self { to, config, site, meta, clock, tuning }
+    }
+
+    /// The same, with a small file for what it wants to know after a restart. Reads it.
+    pub fn remembering(mut self, file: PathBuf) -> Self {
+        if let To::Mongo(mongo) = &mut self.to {
+            let notebook = notebook::Notebook::open(file);
+            **mongo = mongo::Mongo::new(&self.config, &self.site, &self.tuning, self.clock.clone(), notebook);
+        }
+        self
     }
 
     /// What its documents say besides their buckets; `store` is the id that was born with the database file.
     pub fn context(&self, store: &str) -> Context {
+        let config = &self.config;
+        let retention = config
+            .retention
+            .map(|after_window| Retention { after_window, after_sending: config.retention_after_sending });
         Context {
             site: self.site.clone(),
             store: store.to_owned(),
-            retention: self.config.retention,
-            names: self.config.names.clone(),
+            retention,
+            shape: Shape::of(config),
             meta: self.meta.clone(),
+            collections: Collections::new(&config.database, &config.collection, config.overflow_collection.as_deref()),
+        }
+    }
+
+    /// When to send and when to connect.
+    pub fn manners(&self) -> Manners {
+        Manners::new(&self.config, &self.site)
+    }
+
+    /// Whether it can be used at all; asked once at the start, so that `status` tells early.
+    pub async fn greet(&mut self) -> Report {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.greet().await,
+            To::Archive(_) => Report::default(),
         }
     }
 

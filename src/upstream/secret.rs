@@ -73,6 +73,18 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Percent-encoding of everything but letters, digits, `-`, `.`, `_` and `~`.
+pub(super) fn encoded(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => safe.push(byte as char),
+            other => safe.push_str(&format!("%{other:02X}")),
+        }
+    }
+    safe
+}
+
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.expose().split_once("://") else { return f.write_str("***") };

@@ -20,6 +20,8 @@ pub struct Tuning {
     pub shutdown: Duration,
     /// A connection without work for this long is closed: sockets of a shared cluster are scarce.
     pub idle: Duration,
+    /// The same where connections are not kept, or buckets come rarely.
+    pub hang_up: Duration,
     /// First pause after trouble that passes by itself, and the longest.
     pub retry: (Duration, Duration),
     /// The same after the server asked for less.
@@ -40,6 +42,7 @@ impl Default for Tuning {
             find: s(15),
             shutdown: s(5),
             idle: s(900),
+            hang_up: s(30),
             retry: (s(1), s(300)),
             overload: (s(5), s(900)),
             probe: (s(300), s(900)),

@@ -44,6 +44,8 @@ impl Collector for Facts {
             ("store_thinned_samples", "Samples replaced by rollups for want of room", store.thinned.get()),
             ("store_evicted_buckets", "Buckets deleted undelivered for want of room", store.evicted.get()),
             ("store_dead_letters", "Dead letters written", store.dead_letters.get()),
+            ("clock_restamped_samples", "Samples whose times were put right", store.restamped.get()),
+            ("clock_unsynced_samples", "Samples stamped by a clock that was not trusted", store.unsynced.get()),
             ("upstream_buckets", "Buckets delivered", upstream.buckets.get()),
             ("upstream_readings", "Readings delivered", upstream.readings.get()),
             ("upstream_bytes", "Bytes of documents delivered", upstream.bytes.get()),
@@ -68,6 +70,9 @@ impl Collector for Facts {
             ("store_alarm_percent", "The alarm that stands: 70, 90, or 0 for none", store.alarm_percent.get()),
             ("store_commit_microseconds", "How long the last commit took", store.commit_us.get()),
             ("store_up", "1 if the store can write", up(&store.condition)),
+            ("clock_trusted", "1 if the time is believed", up(&store.clock_condition)),
+            ("clock_held_samples", "Samples that wait for a trusted clock", store.held.get()),
+            ("clock_offset_milliseconds", "From the steady line to the time told", store.clock_offset_ms.get()),
             ("upstream_up", "1 if the upstream can be reached", up(&upstream.condition)),
             (
                 "upstream_last_delivery_milliseconds",

@@ -18,7 +18,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 
 pub use config::Config;
-pub use status::{ConditionStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
+pub use status::{ClockStatus, ConditionStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
 
 use crate::clock::Clock;
 use crate::model::{SiteName, Timestamp};

@@ -29,6 +29,8 @@ pub(super) fn render(status: &Status) -> Markup {
                 p { "tipbucket " (status.version) " · up " (duration(status.uptime_s)) " · " (status.now) }
                 h2 { "Sources" }
                 (sources(status))
+                h2 { "Clock" }
+                (clock(status))
                 h2 { "Store" }
                 (store(status))
                 h2 { "Upstream" }
@@ -54,6 +56,18 @@ fn sources(status: &Status) -> Markup {
                     td.n { (source.restarts) }
                 }
             }
+        }
+    }
+}
+
+fn clock(status: &Status) -> Markup {
+    let clock = &status.clock;
+    html! {
+        table {
+            tr { td { "state" } td { (condition(&clock.condition)) } }
+            @if clock.held > 0 { (row("samples that wait for it", clock.held)) }
+            @if clock.restamped > 0 { (row("samples put right", clock.restamped)) }
+            @if clock.unsynced > 0 { (row("samples marked as unsynced", clock.unsynced)) }
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct Status {
     pub now: String,
     /// Seconds since the daemon was started.
     pub uptime_s: u64,
+    /// Whether the time is believed.
+    pub clock: ClockStatus,
     /// The local store.
     pub store: StoreStatus,
     /// Where buckets go.
@@ -38,6 +40,21 @@ pub struct ConditionStatus {
     pub detail: String,
     /// Failures since it last worked.
     pub failures: u64,
+}
+
+/// The clock. Counters are since the start of the daemon.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ClockStatus {
+    /// `up` if the time is trusted; and why, or why not.
+    pub condition: ConditionStatus,
+    /// How far the time told is from the steady line, in milliseconds.
+    pub offset_ms: i64,
+    /// Samples that wait for a trusted clock.
+    pub held: i64,
+    /// Samples whose times were put right.
+    pub restamped: u64,
+    /// Samples in buckets that say that the clock was not trusted.
+    pub unsynced: u64,
 }
 
 /// The local store. Counters are since the start of the daemon.
@@ -144,6 +161,13 @@ impl Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now: now.to_string(),
             uptime_s: now.since(subject.started).as_secs(),
+            clock: ClockStatus {
+                condition: condition(&store.clock_condition),
+                offset_ms: store.clock_offset_ms.get(),
+                held: store.held.get(),
+                restamped: store.restamped.get(),
+                unsynced: store.unsynced.get(),
+            },
             store: StoreStatus {
                 condition: condition(&store.condition),
                 accepted: store.accepted.get(),

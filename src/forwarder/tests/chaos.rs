@@ -33,7 +33,7 @@ impl Chaos {
     fn trouble(&mut self) -> Option<Trouble> {
         let kinds = [TroubleKind::Transient, TroubleKind::Overload, TroubleKind::Stopped];
         let kind = self.random.choice(kinds)?;
-        self.random.bool().then(|| Trouble { kind, text: "chaos".into(), wait: None })
+        self.random.bool().then(|| Trouble { kind, text: "chaos".into(), wait: None, reconnects: false })
     }
 }
 

@@ -12,18 +12,20 @@
 //! one bucket is kept once; nothing here depends on the order in which other sensors' readings come.
 
 mod filter;
+mod held;
 mod open;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
+pub use held::{Arrival, held_series, sensor_of};
 pub use open::{Closed, Open, SealedRows};
 use smallvec::SmallVec;
 
 use super::codec::{self, Row};
 use super::varint::Damaged;
-use super::{BucketPolicy, SealReason, Timestamp, Used, Window};
+use super::{BucketPolicy, ClockState, SealReason, Timestamp, Used, Window};
 
 /// Most buckets one sensor may have open; a device that replays a long history meets it, and its oldest is closed.
 pub const MAX_OPEN_PER_SENSOR: usize = 256;
@@ -53,10 +55,21 @@ pub enum Pushed {
 pub struct Group {
     /// Which bucket.
     pub key: BucketKey,
-    /// When it is due, and whether it is late; told when this step opened it.
-    pub opened: Option<(Timestamp, bool)>,
+    /// Told when this step opened it, or when the least certain of its samples came with this step.
+    pub opened: Option<Opened>,
     /// The samples, as a block whose base is the window's start.
     pub block: Vec<u8>,
+}
+
+/// What is told once of an open bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// When it is due.
+    pub due: Timestamp,
+    /// Whether it was opened after its window's earlier bucket was closed.
+    pub late: bool,
+    /// What is known of its samples' times.
+    pub clock: ClockState,
 }
 
 /// Everything that happened since the last step. Groups and closed buckets are in order of their keys.
@@ -66,6 +79,8 @@ pub struct Step {
     pub groups: Vec<Group>,
     /// Buckets that were closed, still in their compact form: thousands may end with one window.
     pub closed: Vec<Closed>,
+    /// Held buckets whose samples are elsewhere now.
+    pub gone: Vec<BucketKey>,
 }
 
 /// All open buckets of a site.
@@ -75,7 +90,9 @@ pub struct Bucketer {
     due: BTreeSet<(Timestamp, BucketKey)>,
     touched: Vec<BucketKey>,
     closing: Vec<Closed>,
+    gone: Vec<BucketKey>,
     open: usize,
+    held: usize,
 }
 
 #[derive(Debug, Default)]
@@ -85,21 +102,26 @@ struct Sensor {
 }
 
 impl Bucketer {
-    /// Puts a row that arrived `now` into its bucket. `weight` is what it adds to the document in bytes.
-    pub fn push(&mut self, sensor: u32, row: Row, weight: u32, policy: &BucketPolicy, now: Timestamp) -> Pushed {
+    /// Puts a row into its bucket. `weight` is what it adds to the document in bytes.
+    pub fn push(&mut self, sensor: u32, row: Row, weight: u32, policy: &BucketPolicy, arrival: Arrival) -> Pushed {
         let window = policy.window.window_of(row.at);
         let state = self.sensors.entry(sensor).or_default();
-        let mut place = state.open.iter().position(|open| open.key.window == window && !open.is_full(weight, policy));
+        let fits = |open: &Open| open.key.window == window && open.clock.shares_with(arrival.clock);
+        let takes = |open: &Open| !(open.is_full(weight, policy) || arrival.in_order && open.has_passed(row.at));
+        let mut place = state.open.iter().position(|open| fits(open) && takes(open));
         if place.is_none() {
-            // Only an open bucket that is full can be there; a copy of one of its samples needs no new bucket.
-            if let Some(full) = state.open.iter().position(|open| open.key.window == window) {
-                if state.open[full].holds(&row) {
+            // An open bucket that is there is full, or ahead of a clock that was set back.
+            if let Some(spent) = state.open.iter().position(|open| fits(open)) {
+                let open = &mut state.open[spent];
+                let full = open.is_full(weight, policy);
+                // A copy of one of its samples needs no new bucket.
+                if full && open.holds(&row) {
                     return Pushed::Duplicate(row);
                 }
-                let reason = state.open[full].full_reason(policy);
-                self.close(sensor, full, reason);
+                let reason = if full { open.full_reason(policy) } else { open.time_reason() };
+                self.close(sensor, spent, reason);
             }
-            place = Some(self.open_bucket(sensor, window, policy, now));
+            place = Some(self.open_bucket(sensor, window, policy, arrival));
         }
         let place = place.expect("a bucket is open for this window");
         let open = &mut self.sensors.get_mut(&sensor).expect("made above").open[place];
@@ -109,7 +131,7 @@ impl Bucketer {
         if open.pending.is_empty() {
             self.touched.push(open.key);
         }
-        open.add(row, weight);
+        open.add(row, weight, arrival.clock);
         if open.is_full(0, policy) {
             let reason = open.full_reason(policy);
             self.close(sensor, place, reason);
@@ -127,7 +149,7 @@ impl Bucketer {
             self.due.pop_first();
             let Some(state) = self.sensors.get(&key.sensor) else { continue };
             if let Some(place) = state.open.iter().position(|open| open.key == key) {
-                let reason = if state.open[place].late { SealReason::Late } else { SealReason::Window };
+                let reason = state.open[place].time_reason();
                 self.close(key.sensor, place, reason);
             }
         }
@@ -145,7 +167,7 @@ impl Bucketer {
 
     /// Whether anything happened since the last step.
     pub fn has_news(&self) -> bool {
-        !self.touched.is_empty() || !self.closing.is_empty()
+        !self.touched.is_empty() || !self.closing.is_empty() || !self.gone.is_empty()
     }
 
     /// Everything that happened since the last step; `seq` is the number of the record that will hold it.
@@ -167,6 +189,7 @@ impl Bucketer {
             step.groups.push(open.flush(seq)?);
         }
         step.closed = closing;
+        step.gone = std::mem::take(&mut self.gone);
         Ok(step)
     }
 
@@ -201,21 +224,26 @@ impl Bucketer {
         policy: &BucketPolicy,
         weigh: impl Fn(&Row) -> u32,
     ) -> Result<(), Damaged> {
-        if self.find(group.key).is_none() {
-            let (due, late) = group.opened.unwrap_or((group.key.window.end().plus(policy.grace), group.key.part > 0));
-            self.insert(Open::new(group.key, due, late, seq));
+        match (self.find(group.key), group.opened) {
+            (Some(open), Some(opened)) => open.clock = opened.clock,
+            (Some(_), None) => {}
+            (None, opened) => {
+                let due = group.key.window.end().plus(policy.grace);
+                let unknown = Opened { due, late: group.key.part > 0, clock: ClockState::Synced };
+                self.insert(Open::new(group.key, opened.unwrap_or(unknown), seq));
+            }
         }
         self.find(group.key).expect("inserted above").absorb(&group.block, seq, weigh)
     }
 
     /// A record says that this bucket was sealed: it is in a segment.
     pub fn forget(&mut self, key: BucketKey) {
-        let Some(state) = self.sensors.get_mut(&key.sensor) else { return };
-        if let Some(place) = state.open.iter().position(|open| open.key == key) {
-            let open = state.open.remove(place);
-            self.due.remove(&(open.due, key));
-            self.open -= 1;
-        }
+        self.take(key);
+    }
+
+    /// A record says that this bucket was closed: it takes nothing more. `None` if it is not open.
+    pub fn freeze(&mut self, key: BucketKey, reason: SealReason) -> Option<Closed> {
+        self.take(key).map(|open| Closed { open, reason })
     }
 
     /// What a sensor has used, for the snapshot.
@@ -228,25 +256,29 @@ impl Bucketer {
         self.sensors.entry(sensor).or_default().used = Some(used);
     }
 
-    fn open_bucket(&mut self, sensor: u32, window: Window, policy: &BucketPolicy, now: Timestamp) -> usize {
+    fn open_bucket(&mut self, sensor: u32, window: Window, policy: &BucketPolicy, arrival: Arrival) -> usize {
         let state = self.sensors.entry(sensor).or_default();
         if state.open.len() >= MAX_OPEN_PER_SENSOR {
             let oldest = (0..state.open.len()).min_by_key(|&i| state.open[i].key).expect("many are open");
-            let reason = if state.open[oldest].late { SealReason::Late } else { SealReason::Window };
+            let reason = state.open[oldest].time_reason();
             self.close(sensor, oldest, reason);
         }
         let state = self.sensors.entry(sensor).or_default();
         let part = state.used.as_ref().map_or(0, |used| used.next_part(window));
-        let due = window.end().max(now).plus(policy.grace);
+        let Arrival { now, clock, .. } = arrival;
+        let end = if arrival.comparable { window.end() } else { now.shifted(window.length().millis()) };
+        let due = end.max(now).plus(policy.grace);
+        let due = arrival.latest_due.map_or(due, |latest| due.min(latest));
         // A further part is late when the window's time was over; before that it only continues a full bucket.
-        let late = part > 0 && now >= window.end().plus(policy.grace);
-        self.insert(Open::new(BucketKey { sensor, window, part }, due, late, u64::MAX))
+        let late = part > 0 && now >= end.plus(policy.grace);
+        self.insert(Open::new(BucketKey { sensor, window, part }, Opened { due, late, clock }, u64::MAX))
     }
 
     fn insert(&mut self, open: Open) -> usize {
         let key = open.key;
         self.due.insert((open.due, key));
         self.open += 1;
+        self.held += usize::from(key.is_held());
         let state = self.sensors.entry(key.sensor).or_default();
         state.used.get_or_insert_with(|| Used::new(key.window.length())).mark(key.window, key.part);
         state.open.push(Box::new(open));
@@ -254,11 +286,19 @@ impl Bucketer {
     }
 
     fn close(&mut self, sensor: u32, place: usize, reason: SealReason) {
-        let state = self.sensors.get_mut(&sensor).expect("the caller found it there");
+        let key = self.sensors[&sensor].open[place].key;
+        let open = self.take(key).expect("the caller found it there");
+        self.closing.push(Closed { open, reason });
+    }
+
+    fn take(&mut self, key: BucketKey) -> Option<Open> {
+        let state = self.sensors.get_mut(&key.sensor)?;
+        let place = state.open.iter().position(|open| open.key == key)?;
         let open = state.open.remove(place);
-        self.due.remove(&(open.due, open.key));
+        self.due.remove(&(open.due, key));
         self.open -= 1;
-        self.closing.push(Closed { open: *open, reason });
+        self.held -= usize::from(key.is_held());
+        Some(*open)
     }
 
     fn find(&mut self, key: BucketKey) -> Option<&mut Open> {

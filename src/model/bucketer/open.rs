@@ -1,13 +1,17 @@
 //! One open bucket, and what it becomes.
 
+use std::time::Duration;
+
 use super::filter::TimeFilter;
-use super::{BucketKey, Group, codec};
+use super::{BucketKey, Group, Opened, codec};
 use crate::model::codec::Row;
 use crate::model::varint::{Damaged, Reader};
-use crate::model::{BucketPolicy, SealReason, Timestamp};
+use crate::model::{BucketPolicy, ClockState, SealReason, Timestamp};
 
 /// After this many small blocks at its end a bucket joins them into one: columns of one row compress poorly.
 const JOIN_BLOCKS: u32 = 32;
+/// How far an arrival's stamp may lie before an earlier one: deliveries of several tasks overtake each other by less.
+const MAX_OVERTAKING: Duration = Duration::from_secs(1);
 
 /// An open bucket.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub struct Open {
     pub due: Timestamp,
     /// Whether it was opened after its window's earlier bucket was closed.
     pub late: bool,
+    /// What is known of its samples' times.
+    pub clock: ClockState,
     pub(super) first_seq: u64,
     pub(super) pending: Vec<Row>,
     /// Whole blocks, the last `small_blocks` of which, from `joined` on, wait to be joined.
@@ -45,11 +51,22 @@ impl Closed {
         self.open.key
     }
 
+    /// The lowest record that holds samples of it.
+    pub const fn first_seq(&self) -> u64 {
+        self.open.first_seq
+    }
+
+    /// Why it was closed.
+    pub const fn reason(&self) -> SealReason {
+        self.reason
+    }
+
     /// Unpacks it and puts its samples in time order.
     pub fn seal(self) -> Result<SealedRows, Damaged> {
         let mut rows = self.open.rows()?;
         rows.sort_by_key(|row| row.at);
-        Ok(SealedRows { key: self.open.key, reason: self.reason, late: self.open.late, rows })
+        let Open { key, late, clock, .. } = self.open;
+        Ok(SealedRows { key, reason: self.reason, late, clock, rows })
     }
 }
 
@@ -62,16 +79,20 @@ pub struct SealedRows {
     pub reason: SealReason,
     /// Whether it was opened after its window's earlier bucket was closed.
     pub late: bool,
+    /// What is known of its samples' times.
+    pub clock: ClockState,
     /// Its samples.
     pub rows: Vec<Row>,
 }
 
 impl Open {
-    pub(super) fn new(key: BucketKey, due: Timestamp, late: bool, first_seq: u64) -> Self {
+    pub(super) fn new(key: BucketKey, opened: Opened, first_seq: u64) -> Self {
+        let Opened { due, late, clock } = opened;
         Self {
             key,
             due,
             late,
+            clock,
             first_seq,
             pending: Vec::new(),
             data: Vec::new(),
@@ -83,6 +104,11 @@ impl Open {
             bytes: 0,
             told: false,
         }
+    }
+
+    /// Its latest sample.
+    pub const fn latest(&self) -> Timestamp {
+        self.latest
     }
 
     /// How many samples it holds.
@@ -119,6 +145,21 @@ impl Open {
         }
     }
 
+    /// Why it is closed when its time is over.
+    pub(super) const fn time_reason(&self) -> SealReason {
+        if self.late { SealReason::Late } else { SealReason::Window }
+    }
+
+    /// Whether it holds a sample later than `now`.
+    pub(super) fn is_ahead_of(&self, now: Timestamp) -> bool {
+        self.count > 0 && self.latest > now
+    }
+
+    /// Whether it holds a sample so much later than `at` that a stamp of `at` means a clock that was set back.
+    pub(super) fn has_passed(&self, at: Timestamp) -> bool {
+        self.is_ahead_of(at.plus(MAX_OVERTAKING))
+    }
+
     /// Whether exactly this sample is there. In-order arrival, the usual case, needs no look at the others.
     pub(super) fn holds(&mut self, row: &Row) -> bool {
         if self.count == 0 || row.at > self.latest {
@@ -135,7 +176,11 @@ impl Open {
             && (self.pending.contains(row) || self.rows().is_ok_and(|rows| rows.contains(row)))
     }
 
-    pub(super) fn add(&mut self, row: Row, weight: u32) {
+    pub(super) fn add(&mut self, row: Row, weight: u32, clock: ClockState) {
+        if clock > self.clock {
+            self.clock = clock;
+            self.told = false;
+        }
         self.count += 1;
         self.bytes = self.bytes.saturating_add(weight);
         self.latest = self.latest.max(row.at);
@@ -152,7 +197,7 @@ impl Open {
         self.pending = Vec::new();
         self.append(&block)?;
         self.first_seq = self.first_seq.min(seq);
-        let opened = (!self.told).then_some((self.due, self.late));
+        let opened = (!self.told).then_some(Opened { due: self.due, late: self.late, clock: self.clock });
         self.told = true;
         Ok(Group { key: self.key, opened, block })
     }

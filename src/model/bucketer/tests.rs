@@ -49,7 +49,7 @@ fn check(pushes: &[(i64, i64, i64)], policy: &BucketPolicy, until: i64, expected
     let mut all = Vec::new();
     for (i, &(arrival, time, value)) in pushes.iter().enumerate() {
         bucketer.close_due(at(arrival), usize::MAX);
-        bucketer.push(1, row(time, value), 40, policy, at(arrival));
+        bucketer.push(1, row(time, value), 40, policy, Arrival::at(at(arrival)));
         all.extend(seen(bucketer.step(i as u64).unwrap()));
     }
     bucketer.close_due(at(until), usize::MAX);
@@ -126,7 +126,7 @@ fn an_old_window_that_was_never_opened_is_not_late() {
 fn a_sensor_that_replays_its_history_has_a_bounded_number_of_open_buckets() {
     let mut bucketer = Bucketer::default();
     for minute in 0..2000 {
-        bucketer.push(1, row(minute * 60, 1), 40, &policy(9, 9_999), at(200_000));
+        bucketer.push(1, row(minute * 60, 1), 40, &policy(9, 9_999), Arrival::at(at(200_000)));
     }
     assert_eq!(bucketer.open_buckets(), MAX_OPEN_PER_SENSOR);
     assert_eq!(bucketer.step(1).unwrap().closed.len(), 2000 - MAX_OPEN_PER_SENSOR);
@@ -194,7 +194,7 @@ proptest! {
         for event in events {
             match event {
                 Event::Push { sensor, back, value } => {
-                    if bucketer.push(sensor, row(clock - back, value), 40, &policy, at(clock)) == Pushed::Kept {
+                    if bucketer.push(sensor, row(clock - back, value), 40, &policy, Arrival::at(at(clock))) == Pushed::Kept {
                         accepted.entry(sensor).or_default().push((clock - back, value));
                     }
                     if value == 0 {

@@ -89,6 +89,20 @@ pub fn decode(input: &mut Reader<'_>, base: Timestamp, out: &mut Vec<Row>) -> Re
     Ok(())
 }
 
+/// Appends values of one field as a column without times.
+pub fn encode_column(field: u32, values: &[Value], out: &mut Vec<u8>) {
+    let values: SmallVec<[Option<&Value>; 8]> = values.iter().map(Some).collect();
+    column::encode(field, &values, out);
+}
+
+/// Reads what [`encode_column`] wrote of `n` values.
+pub fn decode_column(input: &mut Reader<'_>, n: usize) -> Result<(u32, SmallVec<[Value; 8]>), Damaged> {
+    let mut rows: SmallVec<[Row; 8]> = SmallVec::from_elem(Row { at: Timestamp::EPOCH, fields: SmallVec::new() }, n);
+    let field = column::decode(input, &mut rows)?;
+    let values: SmallVec<[Value; 8]> = rows.into_iter().flat_map(|row| row.fields).map(|(_, value)| value).collect();
+    if values.len() == n { Ok((field, values)) } else { Err(Damaged("column with gaps")) }
+}
+
 /// The numbers of all fields in these rows, ascending.
 fn field_numbers(rows: &[Row]) -> SmallVec<[u32; 8]> {
     let mut numbers: SmallVec<[u32; 8]> = rows[0].fields.iter().map(|(number, _)| *number).collect();

@@ -141,6 +141,10 @@ impl SourceConfig for Config {
         }
     }
 
+    fn tells_time(&self) -> bool {
+        self.time_field.is_some()
+    }
+
     fn contradictions(&self) -> Wrong {
         self.checked().err().unwrap_or_default()
     }

@@ -161,6 +161,7 @@ impl Device {
         if let Some(rest) = poll.rest {
             self.due = self.due.max(Instant::now() + rest);
         }
+        poll.delivery.stamped = true;
         Ok(poll.delivery)
     }
 

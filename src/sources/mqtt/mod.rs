@@ -47,6 +47,10 @@ impl SourceConfig for Config {
         }
     }
 
+    fn tells_time(&self) -> bool {
+        self.topics.iter().any(|topic| topic.time.is_some())
+    }
+
     fn contradictions(&self) -> Vec<(String, String)> {
         self.find_contradictions()
     }

@@ -31,7 +31,7 @@ impl Model {
     fn delivery(&mut self, random: &mut fastrand::Rng) -> Delivery {
         let sensors = random.i64(1..=4);
         let mut readings = Vec::new();
-        for n in 0..random.i64(1..1500) {
+        for n in 0..random.i64(1..1800) {
             self.time += 37;
             let value = Value::F64((self.time as f64).sin());
             readings.push(reading_ms(&format!("s{}", n % sensors), self.time, value));
@@ -57,7 +57,7 @@ impl Model {
         let (delivered, refused, evicted) = (self.delivered, self.refused_upstream, site.stats.store().evicted.get());
         for bucket in &parcel.buckets {
             let samples = if bucket.0.is_thinned() { 0 } else { bucket.samples() as i64 };
-            if random.u8(0..8) == 0 {
+            if random.u8(0..64) == 0 {
                 self.refused_upstream += samples;
                 letters.push(DeadLetter {
                     at: site.clock.now(),
@@ -101,7 +101,7 @@ async fn run(seed: u64, when_full: WhenFull) {
     for round in 0..500 {
         let delivery = model.delivery(&mut random);
         site.commit(delivery).await;
-        if random.u8(0..4) == 0 {
+        if random.u8(0..8) == 0 {
             let repeat = random.bool();
             model.deliver(&mut site, &mut random, repeat).await;
         }

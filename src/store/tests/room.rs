@@ -170,6 +170,10 @@ fn engine(folder: &Path) -> Engine {
         max_sensors: 10,
         policies: policies(500),
         blocks: Default::default(),
+        clock: Default::default(),
+        write_behind: Duration::ZERO,
+        pool: Default::default(),
+        keep: (Duration::ZERO, Duration::ZERO),
     };
     recovery::recover(setup, &names::NameReader::default()).unwrap()
 }

@@ -183,7 +183,7 @@ impl Archive {
             _ => "nothing is lost, it is tried again",
         };
         let text = format!("cannot write an archive file into {folder}: {error}: {hint}");
-        report.trouble = Some(Trouble { kind: TroubleKind::Transient, text, wait: None });
+        report.trouble = Some(Trouble { kind: TroubleKind::Transient, text, wait: None, reconnects: false });
     }
 
     fn full(&self) -> Trouble {
@@ -192,7 +192,7 @@ impl Archive {
         let text = format!(
             "the archive in {folder} holds {used} of upstream.max_bytes = {most}: move files away or raise the bound; nothing is lost meanwhile"
         );
-        Trouble { kind: TroubleKind::Stopped, text, wait: None }
+        Trouble { kind: TroubleKind::Stopped, text, wait: None, reconnects: false }
     }
 }
 

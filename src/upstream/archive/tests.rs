@@ -9,7 +9,7 @@ use mongodb::bson::RawDocument;
 use super::*;
 use crate::model::samples;
 use crate::model::{SiteName, Timestamp};
-use crate::upstream::{Context, Names};
+use crate::upstream::{Collections, Context, Shape};
 
 fn config(folder: &Path, format: Format) -> Config {
     let (folder, max_file_age) = (folder.to_owned(), Duration::from_secs(60));
@@ -25,7 +25,8 @@ fn documents(range: std::ops::Range<u32>) -> Vec<Document> {
         site: SiteName::new("s").unwrap(),
         store: "0badcafe".into(),
         retention: None,
-        names: Names::default(),
+        shape: Shape::default(),
+        collections: Collections::new("telemetry", "buckets", None),
         meta: HashMap::new(),
     };
     range

@@ -95,8 +95,8 @@ pub(crate) fn classify(signal: &Signal) -> Class {
         Signal::Code { labels: Labels { retryable: true, .. }, .. } => Class::Transient,
         Signal::Code { code: DUPLICATE_KEY, message, .. } => duplicate(message),
         Signal::Code { code, .. } => of_code(*code),
-        Signal::NoServer(words) if is_tls(words) || is_unknown_name(words) => Class::Stop,
-        Signal::NoName(words) if is_unknown_name(words) => Class::Stop,
+        // A name that does not exist now may tomorrow: resolvers say so too while a network comes up.
+        Signal::NoServer(words) if is_tls(words) => Class::Stop,
         Signal::NoServer(_) | Signal::NoName(_) => Class::Transient,
         Signal::Login | Signal::Setup => Class::Stop,
         Signal::Unsendable => Class::Poison,
@@ -239,12 +239,12 @@ mod tests {
         let away = |words: &str| classify(&Signal::NoServer(words.to_owned()));
         assert_eq!(away("Connection refused (os error 111)"), Class::Transient);
         assert_eq!(away("invalid peer certificate: UnknownIssuer"), Class::Stop);
-        assert_eq!(away("failed to lookup address information: Name or service not known"), Class::Stop);
+        assert_eq!(away("failed to lookup address information: Name or service not known"), Class::Transient);
         assert_eq!(
             away("failed to lookup address information: Temporary failure in name resolution"),
             Class::Transient
         );
-        assert_eq!(classify(&Signal::NoName("NXDomain".into())), Class::Stop);
+        assert_eq!(classify(&Signal::NoName("NXDomain".into())), Class::Transient);
         assert_eq!(classify(&Signal::NoName("request timed out".into())), Class::Transient);
     }
 }

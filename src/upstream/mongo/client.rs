@@ -1,71 +1,120 @@
-//! The only file that talks to the driver: it builds the client at its first use, puts a deadline on every call and
-//! turns the driver's errors into [`Problem`]s.
+//! The connection: the driver's client, built at its first use and given up when it only waits.
 //!
 //! The driver has no deadline for a whole operation and no `socketTimeoutMS`; a call that is dropped closes its
 //! connection, and the write may have happened.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use mongodb::bson::{Document as Bsondoc, RawDocumentBuf, doc};
-use mongodb::error::{Error, ErrorKind, IndexedWriteError, RETRYABLE_WRITE_ERROR, SYSTEM_OVERLOADED_ERROR};
-use mongodb::options::{
-    Acknowledgment, ClientOptions, Compressor, ReadConcern, ReadPreference, SelectionCriteria, ServerMonitoringMode,
-    WriteConcern,
-};
+use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::options::{ClientOptions, Compressor, ReadPreference, SelectionCriteria, ServerMonitoringMode};
 use mongodb::{Client, Collection};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::super::document::stored_hash;
-use super::super::{Config, Document, Tuning, Uri};
-use super::advice;
-use super::classify::{Labels, Signal};
-use super::deliver::{Answer, Problem, Wire};
+use super::super::notebook::Notebook;
+use super::super::{Config, Shape, Tuning, Uri};
+use super::classify::Signal;
+use super::deliver::Problem;
+use super::problem::problem;
+use super::{advice, srv};
 use crate::model::SiteName;
 
-/// Time the server may wait for a majority.
-const MAJORITY_WITHIN: Duration = Duration::from_secs(30);
 /// How often the monitor looks at an idle server: one small exchange a minute per node.
 const HEARTBEAT: Duration = Duration::from_secs(60);
-/// Longest errInfo that is kept with a refused bucket.
-const MAX_DETAILS: usize = 4096;
 /// Longest name an application may have (MongoDB's limit).
 const MAX_APP_NAME: usize = 128;
 
 /// A connection that is made when it is needed.
 #[derive(Debug)]
 pub(super) struct Link {
-    config: Config,
+    pub(super) config: Config,
+    pub(super) shape: Shape,
+    pub(super) tuning: Tuning,
+    pub(super) notebook: Notebook,
     app: String,
-    tuning: Tuning,
     open: Option<Open>,
+    /// What the server told of itself, once it did.
+    server: Option<Server>,
+    /// Connections made so far.
+    connects: u64,
+}
+
+/// What a server tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    pub(super) version: Option<String>,
+    pub(super) compresses: bool,
 }
 
 #[derive(Debug)]
-struct Open {
-    client: Client,
-    collection: Collection<RawDocumentBuf>,
-    uri: Uri,
+pub(super) struct Open {
+    pub(super) client: Client,
+    pub(super) uri: Uri,
+    pub(super) since: Instant,
+    database: String,
+}
+
+impl Open {
+    pub(super) fn collection(&self, name: &str) -> Collection<RawDocumentBuf> {
+        self.client.database(&self.database).collection(name)
+    }
 }
 
 impl Link {
-    pub(super) fn new(config: Config, site: &SiteName, tuning: Tuning) -> Self {
+    pub(super) fn new(config: Config, site: &SiteName, tuning: Tuning, notebook: Notebook) -> Self {
         let mut app = format!("tipbucket/{} {site}", env!("CARGO_PKG_VERSION"));
         app.truncate(MAX_APP_NAME);
-        Self { config, app, tuning, open: None }
+        let shape = Shape::of(&config);
+        Self { config, shape, tuning, notebook, app, open: None, server: None, connects: 0 }
+    }
+
+    /// Whether there is a connection, and since when.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.open.as_ref().map(|open| open.since)
+    }
+
+    /// Connections made so far.
+    pub(super) const fn connects(&self) -> u64 {
+        self.connects
+    }
+
+    /// What the server told of itself.
+    pub(super) const fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
+    }
+
+    /// Connects, logs in and asks the primary who it is.
+    pub(super) async fn greet(&mut self) -> Result<(), Problem> {
+        let deadline = self.tuning.find + self.tuning.selection;
+        let open = self.open().await?;
+        let (uri, database) = (open.uri.clone(), open.client.database(&open.database));
+        let ask = async move {
+            let hello = database.run_command(doc! { "hello": 1, "compression": ["zstd"] }).await?;
+            let build = database.run_command(doc! { "buildInfo": 1 }).await.ok();
+            let compresses =
+                hello.get_array("compression").is_ok_and(|known| known.iter().any(|c| c.as_str() == Some("zstd")));
+            let version = build.and_then(|build| Some(build.get_str("version").ok()?.to_owned()));
+            Ok::<_, Error>(Server { version, compresses })
+        };
+        match timeout(deadline, ask).await {
+            Ok(Ok(server)) => self.server = Some(server),
+            Ok(Err(error)) => return Err(self.problem(&error, &uri)),
+            Err(_) => return Err(self.late("a greeting", deadline)),
+        }
+        Ok(())
     }
 
     /// Closes the connection, if there is one.
     pub(super) async fn close(&mut self) {
-        if let Some(Open { client, collection, .. }) = self.open.take() {
-            drop(collection);
-            if timeout(self.tuning.shutdown, client.shutdown()).await.is_err() {
-                tracing::debug!("the database connection did not close in time; it is dropped");
-            }
+        if let Some(open) = self.open.take()
+            && timeout(self.tuning.shutdown, open.client.shutdown()).await.is_err()
+        {
+            tracing::debug!("the database connection did not close in time; it is dropped");
         }
+        self.notebook.save().await;
     }
 
-    async fn open(&mut self) -> Result<&Open, Problem> {
+    pub(super) async fn open(&mut self) -> Result<&Open, Problem> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.connect().await?,
@@ -73,26 +122,42 @@ impl Link {
         Ok(self.open.insert(open))
     }
 
-    async fn connect(&self) -> Result<Open, Problem> {
+    async fn connect(&mut self) -> Result<Open, Problem> {
         let setup = |text: String| Problem { signal: Signal::Setup, text, wait: None };
         let uri = self.config.address().map_err(|error| setup(format!("{error:#}")))?;
-        let mut options = match timeout(self.tuning.resolve, ClientOptions::parse(uri.expose())).await {
-            Ok(Ok(options)) => options,
-            Ok(Err(error)) if advice::is_argument(&error) => {
-                return Err(setup(format!("not a connection string: {}", uri.scrub(&advice::plain(&error)))));
-            }
-            Ok(Err(error)) => return Err(self.problem(&error, &uri)),
-            Err(_) => {
-                let text = advice::no_name("no answer in time");
-                return Err(Problem { signal: Signal::NoName("timed out".to_owned()), text, wait: None });
-            }
-        };
+        let mut options = self.resolve(&uri).await?;
         self.tune(&mut options);
         let client = Client::with_options(options).map_err(|error| {
             setup(format!("cannot use the connection string: {}", uri.scrub(&advice::plain(&error))))
         })?;
-        let collection = client.database(&self.config.database).collection(&self.config.collection);
-        Ok(Open { client, collection, uri })
+        self.connects += 1;
+        Ok(Open { client, uri, since: Instant::now(), database: self.config.database.clone() })
+    }
+
+    /// The connection string as options; a name that cannot be resolved now leads where it led last time.
+    async fn resolve(&mut self, uri: &Uri) -> Result<ClientOptions, Problem> {
+        let problem = match timeout(self.tuning.resolve, ClientOptions::parse(uri.expose())).await {
+            Ok(Ok(options)) => {
+                if let Some(name) = srv::name(uri) {
+                    self.notebook.notes.srv = Some(srv::remembered(name, &options));
+                    self.notebook.save().await;
+                }
+                return Ok(options);
+            }
+            Ok(Err(error)) if advice::is_argument(&error) => {
+                let text = format!("not a connection string: {}", uri.scrub(&advice::plain(&error)));
+                return Err(Problem { signal: Signal::Setup, text, wait: None });
+            }
+            Ok(Err(error)) => self.problem(&error, uri),
+            Err(_) => {
+                let text = advice::no_name("no answer in time");
+                Problem { signal: Signal::NoName("timed out".to_owned()), text, wait: None }
+            }
+        };
+        let known = self.notebook.notes.srv.as_ref().and_then(|known| srv::without_dns(uri, known));
+        let Some(known) = known.filter(|_| matches!(problem.signal, Signal::NoName(_))) else { return Err(problem) };
+        tracing::debug!("the database's name cannot be resolved; trying where it led last time");
+        ClientOptions::parse(known.expose()).await.map_err(|_| problem)
     }
 
     /// What an operator set in the connection string stays, except where delivery depends on it.
@@ -110,148 +175,16 @@ impl Link {
         options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     }
 
-    fn problem(&self, error: &Error, uri: &Uri) -> Problem {
+    pub(super) fn problem(&self, error: &Error, uri: &Uri) -> Problem {
         let namespace = format!("{}.{}", self.config.database, self.config.collection);
         let mut problem = problem(error, &namespace);
         problem.text = uri.scrub(&problem.text);
         problem
     }
 
-    fn late(&self, what: &str, deadline: Duration) -> Problem {
+    pub(super) fn late(&self, what: &str, deadline: Duration) -> Problem {
         let deadline = humantime::format_duration(deadline);
         let text = format!("the database did not answer {what} within {deadline}: is the network slow or broken?");
         Problem { signal: Signal::Lost, text, wait: None }
-    }
-}
-
-impl Wire for Link {
-    async fn insert(&mut self, documents: &[&Document]) -> Answer {
-        let deadline = self.tuning.insert;
-        let open = match self.open().await {
-            Ok(open) => open,
-            Err(problem) => return Answer::Failed(problem),
-        };
-        let uri = open.uri.clone();
-        let concern =
-            WriteConcern::builder().w(Acknowledgment::Majority).journal(true).w_timeout(MAJORITY_WITHIN).build();
-        let insert = open
-            .collection
-            .insert_many(documents.iter().map(|document| &document.bson))
-            .ordered(false)
-            .write_concern(concern);
-        let result = timeout(deadline, async move { insert.await }).await;
-        match result {
-            Ok(Ok(result)) if result.inserted_ids.len() == documents.len() => {
-                Answer::Ran { errors: Vec::new(), concern: None }
-            }
-            Ok(Ok(_)) => Answer::Failed(nonsense("fewer documents inserted than sent, and no error")),
-            Ok(Err(error)) => self.answer(&error, &uri),
-            Err(_) => Answer::Failed(self.late("an insert", deadline)),
-        }
-    }
-
-    async fn stored(&mut self, ids: &[&str]) -> Result<HashMap<String, Option<String>>, Problem> {
-        let deadline = self.tuning.find;
-        let names = self.config.names.clone();
-        let open = self.open().await?;
-        let uri = open.uri.clone();
-        let mut find = doc! { "_id": 1 };
-        find.insert(names.hash.as_str(), 1);
-        let find = open
-            .collection
-            .find(doc! { "_id": { "$in": ids.to_vec() } })
-            .projection(find)
-            .read_concern(ReadConcern::majority());
-        let read = async move {
-            let mut cursor = find.await?;
-            let mut found = HashMap::new();
-            while cursor.advance().await? {
-                let document = cursor.current();
-                if let Ok(id) = document.get_str("_id") {
-                    found.insert(id.to_owned(), stored_hash(document, &names).map(str::to_owned));
-                }
-            }
-            Ok::<_, Error>(found)
-        };
-        match timeout(deadline, read).await {
-            Ok(result) => result.map_err(|error| self.problem(&error, &uri)),
-            Err(_) => Err(self.late("a look at stored buckets", deadline)),
-        }
-    }
-}
-
-impl Link {
-    fn answer(&self, error: &Error, uri: &Uri) -> Answer {
-        let ErrorKind::InsertMany(many) = &*error.kind else { return Answer::Failed(self.problem(error, uri)) };
-        let namespace = format!("{}.{}", self.config.database, self.config.collection);
-        let labels = labels(error);
-        let concern = many.write_concern_error.as_ref().map(|concern| {
-            let words = uri.scrub(&concern.message);
-            let text = advice::code(concern.code, &concern.code_name, &words, &namespace);
-            Problem { signal: Signal::Concern { code: concern.code }, text, wait: None }
-        });
-        let errors = many.write_errors.iter().flatten();
-        let errors = errors.map(|one| (one.index, of_document(one, labels, &namespace))).collect();
-        Answer::Ran { errors, concern }
-    }
-}
-
-fn of_document(error: &IndexedWriteError, labels: Labels, namespace: &str) -> Problem {
-    let name = error.code_name.as_deref().unwrap_or(match error.code {
-        121 => "DocumentValidationFailure",
-        _ => "",
-    });
-    let mut text = advice::code(error.code, name, &error.message, namespace);
-    if let Some(details) = &error.details {
-        text.push_str("; errInfo: ");
-        text.push_str(&shown(details));
-    }
-    Problem { signal: Signal::Code { code: error.code, labels, message: error.message.clone() }, text, wait: None }
-}
-
-fn shown(details: &Bsondoc) -> String {
-    let mut text = details.to_string();
-    if let Some((end, _)) = text.char_indices().nth(MAX_DETAILS) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
-}
-
-fn labels(error: &Error) -> Labels {
-    Labels {
-        retryable: error.contains_label(RETRYABLE_WRITE_ERROR),
-        overloaded: error.contains_label(SYSTEM_OVERLOADED_ERROR),
-    }
-}
-
-fn nonsense(what: &str) -> Problem {
-    Problem { signal: Signal::Lost, text: format!("the server's answer makes no sense: {what}"), wait: None }
-}
-
-fn problem(error: &Error, namespace: &str) -> Problem {
-    let plain = advice::plain(error);
-    let of = |signal, text| Problem { signal, text, wait: error.base_backoff() };
-    match &*error.kind {
-        ErrorKind::Command(command) => {
-            let text = advice::code(command.code, &command.code_name, &command.message, namespace);
-            let signal = Signal::Code { code: command.code, labels: labels(error), message: command.message.clone() };
-            of(signal, text)
-        }
-        ErrorKind::Authentication { message, .. } => of(Signal::Login, advice::login(message)),
-        ErrorKind::ServerSelection { message, .. } => of(Signal::NoServer(message.clone()), advice::no_server(message)),
-        ErrorKind::DnsResolve { message, .. } => of(Signal::NoName(message.clone()), advice::no_name(message)),
-        ErrorKind::InvalidTlsConfig { message, .. } => {
-            of(Signal::Setup, format!("the TLS settings in the connection string cannot be used: {message}"))
-        }
-        ErrorKind::IncompatibleServer { message, .. } => {
-            of(Signal::Setup, format!("this server cannot be used: {message}"))
-        }
-        // The same kind tells of replies whose lengths make no sense; only this one blames a document.
-        ErrorKind::InvalidArgument { message, .. } if message.starts_with("insert document must be within") => {
-            of(Signal::Unsendable, format!("the driver refuses to send it: {message}"))
-        }
-        // Also `Bson`: our documents are encoded already, so what cannot be decoded is the reply.
-        _ => of(Signal::Lost, format!("the connection to the database broke: {plain}")),
     }
 }

@@ -16,12 +16,14 @@ const RIDDLES: u32 = 8;
 
 /// What delivery needs of a database.
 pub(super) trait Wire {
-    /// Inserts documents with one command.
+    /// Inserts documents of one collection with one command.
     fn insert(&mut self, documents: &[&Document]) -> impl Future<Output = Answer> + Send;
 
-    /// The content hashes under these `_id`s, by a majority read; `None` for a document without one.
-    fn stored(&mut self, ids: &[&str])
-    -> impl Future<Output = Result<HashMap<String, Option<String>>, Problem>> + Send;
+    /// Which of these `_id`s are there, by a majority read, and whether with the same content.
+    fn stored(
+        &mut self,
+        documents: &[&Document],
+    ) -> impl Future<Output = Result<HashMap<String, bool>, Problem>> + Send;
 }
 
 /// How an insert was answered.
@@ -62,8 +64,11 @@ pub(super) async fn deliver<W: Wire + Send>(
     store: &str,
 ) -> Outcome {
     let mut round = Round::new(documents.len(), store);
-    let mut groups = VecDeque::from([(0..documents.len()).collect::<Vec<_>>()]);
-    while let Some(group) = groups.pop_front().filter(|group| !group.is_empty()) {
+    let mut groups = by_collection(documents);
+    while let Some(group) = groups.pop_front() {
+        if group.is_empty() {
+            continue;
+        }
         group.iter().for_each(|&i| documents[i].tries += 1);
         let sent: Vec<&Document> = group.iter().map(|&i| &documents[i]).collect();
         match wire.insert(&sent).await {
@@ -85,13 +90,27 @@ pub(super) async fn deliver<W: Wire + Send>(
             Answer::Ran { errors, concern: None } => {
                 let Some(taken) = round.ran(documents, &group, errors) else { break };
                 match round.look_up(wire, documents, taken).await {
-                    Some(again) => groups.push_back(again),
+                    Some(again) => groups.push_front(again),
                     None => break,
                 }
             }
         }
     }
     round.close(documents, breaker)
+}
+
+/// One command is for one collection. In the order of each one's first document.
+fn by_collection(documents: &[Document]) -> VecDeque<Vec<usize>> {
+    let mut groups: VecDeque<Vec<usize>> = VecDeque::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (i, document) in documents.iter().enumerate() {
+        let place = *places.entry(&document.collection).or_insert_with(|| {
+            groups.push_back(Vec::new());
+            groups.len() - 1
+        });
+        groups[place].push(i);
+    }
+    groups
 }
 
 struct Round<'a> {
@@ -106,6 +125,8 @@ struct Round<'a> {
     trouble: Option<Trouble>,
     whole: bool,
     hang_up: bool,
+    /// The next try needs another connection.
+    reconnects: bool,
 }
 
 impl<'a> Round<'a> {
@@ -120,6 +141,7 @@ impl<'a> Round<'a> {
             trouble: None,
             whole: false,
             hang_up: false,
+            reconnects: false,
         }
     }
 
@@ -185,8 +207,8 @@ impl<'a> Round<'a> {
         if taken.is_empty() {
             return Some(Vec::new());
         }
-        let ids: Vec<&str> = taken.iter().map(|&i| documents[i].id.as_str()).collect();
-        let stored = match wire.stored(&ids).await {
+        let asked: Vec<&Document> = taken.iter().map(|&i| &documents[i]).collect();
+        let stored = match wire.stored(&asked).await {
             Ok(stored) => stored,
             Err(problem) => {
                 self.trouble(&problem);
@@ -198,8 +220,8 @@ impl<'a> Round<'a> {
             let document = &mut documents[i];
             let found = match stored.get(&document.id) {
                 None => Stored::Missing,
-                Some(Some(hash)) if *hash == document.hash => Stored::Same,
-                Some(_) => Stored::Other,
+                Some(true) => Stored::Same,
+                Some(false) => Stored::Other,
             };
             match classify(&Signal::Taken(found)) {
                 Class::Delivered => self.fates[i] = Fate::Delivered,
@@ -250,13 +272,14 @@ impl<'a> Round<'a> {
             _ => TroubleKind::Transient,
         };
         self.hang_up |= kind == TroubleKind::Stopped || matches!(problem.signal, Signal::NoServer(_));
+        self.reconnects |= is_off(&problem.signal);
         self.add(kind, problem.text.clone(), problem.wait);
     }
 
     /// Keeps the worst trouble; among equals, the first.
     fn add(&mut self, kind: TroubleKind, text: String, wait: Option<Duration>) {
         if self.trouble.as_ref().is_none_or(|known| known.kind < kind) {
-            self.trouble = Some(Trouble { kind, text, wait });
+            self.trouble = Some(Trouble { kind, text, wait, reconnects: false });
         }
     }
 
@@ -291,10 +314,28 @@ impl<'a> Round<'a> {
             );
             self.add(TroubleKind::Stopped, text, None);
         }
+        if let Some(trouble) = &mut self.trouble {
+            trouble.reconnects = self.reconnects || self.hang_up;
+        }
         let report =
             Report { fates: self.fates, conflicts: self.conflicts, trouble: self.trouble, ..Report::default() };
         Outcome { report, whole: self.whole && believed, hang_up: self.hang_up }
     }
+}
+
+/// Whether the connection that met this is of no use any more.
+fn is_off(signal: &Signal) -> bool {
+    matches!(signal, Signal::NoServer(_) | Signal::NoName(_) | Signal::Login | Signal::Setup | Signal::Lost)
+}
+
+/// A problem outside a round, as a trouble: its kind is that of the table.
+pub(super) fn trouble_of(problem: &Problem) -> Trouble {
+    let kind = match classify(&problem.signal) {
+        Class::Stop => TroubleKind::Stopped,
+        Class::Overload => TroubleKind::Overload,
+        _ => TroubleKind::Transient,
+    };
+    Trouble { kind, text: problem.text.clone(), wait: problem.wait, reconnects: is_off(&problem.signal) }
 }
 
 fn code_of(signal: &Signal) -> i32 {

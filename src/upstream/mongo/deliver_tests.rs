@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::{Context, Document, Fate, Names, Report, TroubleKind};
+use super::super::{Collections, Context, Document, Fate, Report, Shape, TroubleKind};
 use super::breaker::Breaker;
 use super::classify::{Labels, Signal};
 use super::deliver::{Answer, Outcome, Problem, Wire, deliver};
@@ -52,12 +52,12 @@ impl Wire for Database {
         Answer::Ran { errors, concern: None }
     }
 
-    async fn stored(&mut self, ids: &[&str]) -> Result<HashMap<String, Option<String>>, Problem> {
+    async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, bool>, Problem> {
         if self.find_fails {
             return Err(problem(91, "shutting down"));
         }
-        let found = |id: &&str| Some(((*id).to_owned(), Some(self.stored.get(*id)?.clone())));
-        Ok(ids.iter().filter_map(found).collect())
+        let found = |ours: &&Document| Some((ours.id.clone(), *self.stored.get(&ours.id)? == ours.hash));
+        Ok(documents.iter().filter_map(found).collect())
     }
 }
 
@@ -66,7 +66,8 @@ fn documents(names: &[&str]) -> Vec<Document> {
         site: SiteName::new("s").unwrap(),
         store: STORE.into(),
         retention: None,
-        names: Names::default(),
+        shape: Shape::default(),
+        collections: Collections::new("telemetry", "buckets", None),
         meta: HashMap::new(),
     };
     names.iter().map(|name| Document::of(&bucket(name, 1_796_043_600, 0, &[(0, 1.0)]), &context)).collect()
@@ -271,4 +272,17 @@ async fn among_troubles_the_worst_is_told() {
     let mut database = Database { bad: vec![("a", 112), ("b", 13), ("c", 462)], ..Database::default() };
     let report = once(&mut database, &["a", "b", "c", "d"]).await;
     assert_eq!((fates(&report).as_str(), kind(&report)), ("---d", Some(TroubleKind::Stopped)));
+}
+
+#[tokio::test]
+async fn one_command_is_for_one_collection() {
+    let mut database = Database { bad: vec![("d", 121)], ..Database::default() };
+    let mut sent = documents(&["a", "b", "c", "d", "e"]);
+    for i in [1, 3] {
+        sent[i].collection = "other".into();
+    }
+    let report = send(&mut database, &mut Breaker::default(), &mut sent).await.report;
+    assert_eq!((fates(&report).as_str(), &database.commands), ("dddxd", &vec![3, 2]));
+    let again = send(&mut database, &mut Breaker::default(), &mut sent[..3]).await.report;
+    assert_eq!((fates(&again).as_str(), again.conflicts), ("ddd", 0));
 }

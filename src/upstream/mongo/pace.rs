@@ -14,19 +14,24 @@ const MAX_BYTES: usize = 1 << 20;
 const STEP_BYTES: usize = 32 << 10;
 /// What counts as a quick answer,
 const QUICK: Duration = Duration::from_millis(1500);
-/// and what as a slow one.
+/// and what as a slow one: this much, or so many times as long as usual if that is not quick.
 const SLOW: Duration = Duration::from_secs(5);
+const UNUSUAL: u32 = 3;
+/// How much one answer counts in what is usual.
+const WEIGHT: f64 = 0.2;
 
 /// The size of the next command.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     bytes: usize,
     probing: bool,
+    /// A moving average of how long answers take.
+    usual: Option<Duration>,
 }
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Self { bytes: START_BYTES, probing: false }
+        Self { bytes: START_BYTES, probing: false, usual: None }
     }
 
     /// Most documents and bytes of the next command. While the line is stopped, one document asks whether it still is.
@@ -37,7 +42,9 @@ impl Pace {
     /// A command of `sent` bytes was answered after `elapsed`.
     pub(super) fn answered(&mut self, elapsed: Duration, sent: usize) {
         self.probing = false;
-        if elapsed > SLOW {
+        let usual = self.usual.unwrap_or(elapsed);
+        self.usual = Some(usual.mul_f64(1.0 - WEIGHT) + elapsed.mul_f64(WEIGHT));
+        if elapsed > SLOW || elapsed > QUICK.max(usual * UNUSUAL) {
             self.bytes = (self.bytes / 2).max(MIN_BYTES);
         } else if elapsed < QUICK && sent * 2 > self.bytes {
             self.bytes = (self.bytes + STEP_BYTES).min(MAX_BYTES);
@@ -72,6 +79,18 @@ mod tests {
         assert_eq!(pace.limits().1, MIN_BYTES);
         (0..100).for_each(|_| pace.answered(Duration::ZERO, MAX_BYTES));
         assert_eq!(pace.limits().1, MAX_BYTES);
+    }
+
+    #[test]
+    fn an_answer_that_takes_far_longer_than_usual_asks_for_less() {
+        let mut pace = Pace::new();
+        (0..20).for_each(|_| pace.answered(Duration::from_millis(200), 1 << 10));
+        pace.answered(Duration::from_secs(2), 1 << 10);
+        assert_eq!(pace.limits().1, 128 << 10);
+        (0..40).for_each(|_| pace.answered(Duration::from_secs(2), 1 << 10));
+        let slow_but_usual = pace.limits().1;
+        pace.answered(Duration::from_secs(2), 1 << 10);
+        assert_eq!(pace.limits().1, slow_but_usual);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use tipbucket::settings::{Bucket, Log, Sensor, Settings, Site, load, load_with};
 use tipbucket::sources::KINDS;
-use tipbucket::{store, upstream, web};
+use tipbucket::{clock, store, upstream, web};
 
 use crate::support::kinds::TEST_KINDS;
 
@@ -71,6 +71,7 @@ fn the_example_with_every_key_says_the_defaults() {
         .unwrap();
     let defaults = without_warnings(load_with(TEST_KINDS, &minimal, []).unwrap());
     same(&settings, &defaults);
+    same(&settings.clock, &clock::Config::default());
     same(&settings.store, &store::Config::default());
     same(&settings.upstream, &upstream::Config::default());
     same(&settings.web, &web::Config::default());
@@ -116,6 +117,7 @@ fn check_keys(header: &str, known: &[String]) {
 #[test]
 fn the_example_with_every_key_shows_every_key() {
     check_keys("site", &keys_of::<Site>());
+    check_keys("clock", &keys_of::<clock::Config>());
     check_keys("store", &keys_of::<store::Config>());
     check_keys("bucket", &keys_of::<Bucket>());
     check_keys("sensors.cold-store", &keys_of::<Sensor>());

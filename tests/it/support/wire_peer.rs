@@ -128,6 +128,7 @@ fn answer(command: Document, address: SocketAddr, script: &Mutex<Script>) -> Ans
         "hello" | "isMaster" | "ismaster" => return Answer::Document(hello(address, script.max_document)),
         "insert" => doc! { "ok": 1, "n": command.get_array("documents").unwrap().len() as i32 },
         "find" => doc! { "ok": 1, "cursor": { "id": 0_i64, "ns": "a.b", "firstBatch": [] } },
+        "buildInfo" => return Answer::Document(doc! { "ok": 1, "version": "8.0.4-peer" }),
         "update" | "delete" | "findAndModify" | "bulkWrite" => doc! { "ok": 1 },
         _ => return Answer::Document(doc! { "ok": 1 }),
     };

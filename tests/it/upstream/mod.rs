@@ -7,6 +7,8 @@ mod economy;
 mod faults;
 mod forward;
 mod login;
+mod manners;
+mod shapes;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -80,6 +82,7 @@ fn bucket(sensor: &str, part: u32, values: &[f64]) -> SealedBucket {
         part,
         sealed: SealReason::Window,
         late: false,
+        clock: tipbucket::model::ClockState::Synced,
         rollup: None,
         samples: values.iter().enumerate().map(sample).collect(),
     }

@@ -1,0 +1,99 @@
+//! Values as BSON, and a document that is written field by field.
+//!
+//! A double stays a double and a whole number a 64-bit integer, exact over its whole range; one that needs the 64th bit
+//! becomes a Decimal128, which holds it exactly too.
+
+use mongodb::bson::raw::{BindRawBsonRef, CString};
+use mongodb::bson::{DateTime, Decimal128, RawBson, RawDocumentBuf};
+
+use crate::model::{Number, Timestamp, Value};
+
+/// Appends under names that were checked where they entered.
+pub(super) struct Builder(pub(super) RawDocumentBuf);
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        Self(RawDocumentBuf::new())
+    }
+
+    /// Appends; a field without a name is left out.
+    pub(super) fn put(&mut self, key: &str, value: impl BindRawBsonRef) {
+        if !key.is_empty() {
+            let key = CString::try_from(key).expect("a checked name holds no NUL");
+            self.0.append(key, value);
+        }
+    }
+
+    /// As [`Self::put`], for a name that depends on a sensor's fields: if it is there already, with a `_` more.
+    pub(super) fn put_beside(&mut self, key: &str, value: impl BindRawBsonRef) {
+        let mut key = key.to_owned();
+        while !key.is_empty() && !matches!(self.0.get(key.as_str()), Ok(None)) {
+            key.push('_');
+        }
+        self.put(&key, value);
+    }
+}
+
+pub(super) fn value(value: &Value) -> RawBson {
+    match value {
+        Value::F64(v) => RawBson::Double(*v),
+        Value::I64(v) => RawBson::Int64(*v),
+        Value::U64(v) => RawBson::Decimal128(decimal(*v)),
+        Value::Bool(v) => RawBson::Boolean(*v),
+        Value::Text(v) => RawBson::String((**v).to_owned()),
+    }
+}
+
+pub(super) fn number(number: Number) -> RawBson {
+    match number {
+        Number::F64(v) => RawBson::Double(v),
+        Number::I64(v) => RawBson::Int64(v),
+        Number::U64(v) => RawBson::Decimal128(decimal(v)),
+    }
+}
+
+/// Counts fit 32 bits by far (caps); should one not, it is still told exactly.
+pub(super) fn whole(count: u32) -> RawBson {
+    i32::try_from(count).map_or(RawBson::Int64(count.into()), RawBson::Int32)
+}
+
+/// A length of time as a number: 32 bits if they hold it.
+pub(super) fn length(units: i64) -> RawBson {
+    i32::try_from(units).map_or(RawBson::Int64(units), RawBson::Int32)
+}
+
+pub(super) fn date(at: Timestamp) -> DateTime {
+    DateTime::from_millis(at.as_millis())
+}
+
+/// IEEE 754 decimal128, binary integer form: biased exponent 6176 (10⁰) above a 113-bit coefficient, little-endian.
+pub(super) fn decimal(v: u64) -> Decimal128 {
+    let bits = (6176_u128 << 113) | u128::from(v);
+    Decimal128::from_bytes(bits.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+
+    use super::*;
+
+    #[test]
+    fn decimals_hold_every_unsigned_number() {
+        for v in [0, 1, i64::MAX as u64 + 1, u64::MAX] {
+            assert_eq!(decimal(v), Decimal128::from_str(&v.to_string()).unwrap());
+        }
+    }
+
+    #[test]
+    fn no_name_no_field_and_no_field_twice() {
+        let mut doc = Builder::new();
+        doc.put("", 1);
+        doc.put("sum", 1);
+        doc.put_beside("sum", 2);
+        doc.put_beside("sum", 3);
+        doc.put_beside("", 3);
+        let keys: Vec<_> = doc.0.iter().map(|entry| entry.unwrap().0.to_string()).collect();
+        assert_eq!(keys, ["sum", "sum_", "sum__"]);
+    }
+}
