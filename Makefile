@@ -8,11 +8,14 @@ ARM_TARGETS := aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf
 # The largest release binary that is acceptable, in bytes: a Pi fetches it over a mobile link.
 MAX_BINARY := 12582912
 
+# How long each fuzz target runs.
+FUZZ_SECONDS ?= 30
+
 PREFIX ?= /usr
 DESTDIR ?=
 BINARY ?= target/release/tipbucket
 
-.PHONY: help test cut-drill flip-drill store-file lint cross test-arm test-systemd demo release bench install fmt clean
+.PHONY: help test cut-drill flip-drill kill-drill ext4-drill store-file lint cross test-arm test-systemd demo release bench fuzz install fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -31,6 +34,16 @@ FLIPS ?= 10000
 flip-drill: ## flip FLIPS bits of a store, one at a time, and look at what is left
 	scripts/setup-test.sh build
 	TIPBUCKET_FLIPS=$(FLIPS) cargo test --locked --test store flips -- --nocapture
+
+KILLS ?= 2000
+kill-drill: ## kill a writer under load KILLS times, and look at what is left
+	scripts/setup-test.sh build
+	TIPBUCKET_KILLS=$(KILLS) cargo test --locked --test drill
+
+EXT4_CUTS ?= 300
+ext4-drill: ## shut a private ext4 down under a writer EXT4_CUTS times, and look at what is left (needs root)
+	scripts/setup-test.sh build
+	TIPBUCKET_EXT4_CUTS=$(EXT4_CUTS) cargo test --locked --test drill
 
 store-file: ## before a release with a new schema: write the database file that later releases must be able to read
 	scripts/setup-test.sh build
@@ -73,10 +86,15 @@ demo: ## a simulated greenhouse on real terminals, for a look around (MONGODB_UR
 release: ## a release binary for this machine
 	scripts/setup-test.sh build
 	cargo build --locked --release --bin tipbucket
+	scripts/check-sync.sh target/release/tipbucket
 
 bench: ## measure speed and memory (some ten minutes; docs/BENCHMARKS.md)
 	scripts/setup-test.sh test
 	cargo bench --locked --bench '*'
+
+fuzz: ## random inputs through every decoder, FUZZ_SECONDS for each (needs a nightly toolchain)
+	scripts/setup-test.sh fuzz
+	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 install: ## put BINARY, the unit and a first site file in place (DESTDIR and PREFIX as usual)
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/tipbucket

@@ -1,16 +1,21 @@
 //! The store as sources see it: deliveries into the inlet, group commits with fsync into a SQLite file, sealed buckets drawn
-//! and deleted meanwhile as the forwarder does.
+//! and deleted meanwhile as the forwarder does. Then what a long outage costs: a million buckets that wait, and a start
+//! after a kill with them.
+//!
+//! `cargo bench --bench store -- speed`, `… -- backlog` and `… -- memory` run a part of it.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
+#[path = "support/backlog.rs"]
+mod backlog;
 mod support;
 
 use std::time::Duration;
 
-use support::{Site, Stopwatch, introduce, is_wanted, median, policies};
+use support::{Site, Stopwatch, introduce, is_wanted, median, peak_memory, policies};
 use tipbucket::clock::Clock;
-use tipbucket::model::{SiteName, Timestamp};
+use tipbucket::model::{Policies, SiteName, Timestamp};
 use tipbucket::stats::Stats;
-use tipbucket::store::{self, Backlog, Config, Delivery, Inlet, Settled};
+use tipbucket::store::{self, Backlog, Config, Delivery, Inlet, Outlet, Settled, Writer};
 
 const ROUNDS: usize = 5;
 /// Readings in one round.
@@ -21,21 +26,74 @@ fn main() {
     if !is_wanted() {
         return;
     }
-    introduce("inlet, group commit (fsync) into a SQLite file, segments drawn and deleted; 1,000 sensors, 2 fields");
-    println!("  {:<34} {:>12} {:>14} {:>14} {:>10}", "", "readings/s", "readings/cpu s", "cpu us/reading", "commits");
-    for at_once in [1, 10, 100] {
-        let mut rounds: Vec<Round> = (0..ROUNDS).map(|_| round(at_once)).collect();
+    let wants = |part: &str| {
+        let mut parts = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+        parts.peek().is_none() || parts.any(|wanted| wanted == part)
+    };
+    // First, since the peak never goes down again.
+    if wants("memory") {
+        memory();
+    }
+    if wants("speed") {
+        speed();
+    }
+    if wants("backlog") {
+        backlog::measure();
+    }
+}
+
+/// One line of the first table.
+#[derive(Clone, Copy)]
+struct Case {
+    what: &'static str,
+    sensors: usize,
+    fields: usize,
+    at_once: usize,
+    /// Whether the upstream is told to take what it is sent, so that segments are not written.
+    lazy: bool,
+}
+
+fn speed() {
+    introduce("inlet, group commit (fsync) into a SQLite file, segments drawn and deleted");
+    println!(
+        "  {:<58} {:>12} {:>14} {:>14} {:>8} {:>12}",
+        "", "readings/s", "readings/cpu s", "cpu us/reading", "commits", "bytes/read."
+    );
+    let case = |what, fields, at_once, lazy| Case { what, sensors: SENSORS, fields, at_once, lazy };
+    for case in [
+        case("1,000 sensors, 1 field, 10,000 to a delivery", 1, 10_000, false),
+        case("the same, sent from memory", 1, 10_000, true),
+        case("2 fields, 1 reading to a delivery", 2, 1, false),
+        case("2 fields, 10 to a delivery", 2, 10, false),
+        case("2 fields, 100 to a delivery", 2, 100, false),
+        case("2 fields, 100 to a delivery, sent from memory", 2, 100, true),
+    ] {
+        let mut rounds: Vec<Round> = (0..ROUNDS).map(|_| round(case, READINGS)).collect();
         let mut middle =
             |figure: fn(&Round) -> f64| median(&mut rounds.iter_mut().map(|r| figure(r)).collect::<Vec<_>>());
         let (wall, cpu, commits) = (middle(|r| r.wall), middle(|r| r.cpu), middle(|r| r.commits));
+        let written = middle(|r| r.written);
         println!(
-            "  {:<34} {:>12.0} {:>14.0} {:>14.2} {:>10.0}",
-            format!("{at_once} reading(s) to a delivery"),
+            "  {:<58} {:>12.0} {:>14.0} {:>14.3} {:>8.0} {:>12.2}",
+            case.what,
             READINGS as f64 / wall,
             READINGS as f64 / cpu,
             cpu * 1e6 / READINGS as f64,
-            commits
+            commits,
+            written / READINGS as f64
         );
+    }
+    println!("  (making the readings is part of it; bytes are those handed to write calls, before the file system)");
+}
+
+fn memory() {
+    introduce("peak resident memory of a process that has a store, a source flat out, and an outlet that settles");
+    for case in [
+        Case { what: "2,000 sensors, 1 field", sensors: 2000, fields: 1, at_once: 100, lazy: true },
+        Case { what: "10,000 sensors, 1 field", sensors: 10_000, fields: 1, at_once: 100, lazy: true },
+    ] {
+        round(case, 3 * READINGS);
+        println!("  {:<58} {:>12.1} MiB", case.what, peak_memory());
     }
 }
 
@@ -43,49 +101,57 @@ struct Round {
     wall: f64,
     cpu: f64,
     commits: f64,
+    written: f64,
 }
 
-/// A new file, filled with [`READINGS`] readings; ends when all of them are on disk.
-fn round(at_once: usize) -> Round {
-    // As the daemon has it.
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build().expect("runtime");
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("folder");
+/// Opens a store in a folder.
+async fn open(config: &Config, policies: Policies, sensors: usize, stats: &Stats) -> (Inlet, Outlet, Writer) {
+    let site = SiteName::new("bench").expect("a sound name");
+    let opened = store::open(config, site, policies, sensors, Clock::system(), stats.clone()).await;
+    opened.expect("store opens")
+}
+
+/// As the daemon has it.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build().expect("runtime")
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("folder")
+}
+
+/// A new file, filled with readings; ends when all of them are on disk.
+fn round(case: Case, readings: usize) -> Round {
+    let folder = folder();
     let config = Config { path: folder.path().join("bench.db"), ..Config::default() };
-    runtime.block_on(async {
+    runtime().block_on(async {
         let stats = Stats::default();
-        let opened = store::open(
-            &config,
-            SiteName::new("bench").expect("a sound name"),
-            policies(),
-            SENSORS,
-            Clock::system(),
-            stats.clone(),
-        )
-        .await;
-        let (inlet, outlet, writer) = opened.expect("store opens");
+        let (inlet, mut outlet, writer) = open(&config, policies(), case.sensors, &stats).await;
+        outlet.upstream_takes(case.lazy);
         let writer = tokio::spawn(writer.run());
         let forwarder = tokio::spawn(draw(outlet));
+        let written = support::written();
         let watch = Stopwatch::start();
-        fill(inlet, at_once).await;
+        fill(inlet, case, readings).await;
         // The inlet is gone: what waits is committed at once.
-        while stats.store().readings.get() < READINGS as u64 {
+        while stats.store().readings.get() < readings as u64 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let (wall, cpu) = watch.read();
+        let written = support::written() - written;
         forwarder.abort();
         let _ = forwarder.await;
         writer.await.expect("no panic").expect("store ends well");
         let commits = stats.store().commits.get() as f64;
-        Round { wall: wall.as_secs_f64(), cpu: cpu.as_secs_f64(), commits }
+        Round { wall: wall.as_secs_f64(), cpu: cpu.as_secs_f64(), commits, written: written as f64 }
     })
 }
 
-async fn fill(inlet: Inlet, at_once: usize) {
-    let start = Clock::system().now().minus(Duration::from_secs((READINGS / SENSORS) as u64));
-    let mut site = Site::new(SENSORS, 2, Timestamp::clamped(start.as_millis()));
-    for _ in 0..READINGS / at_once {
-        let readings = (0..at_once).map(|_| site.reading()).collect();
+async fn fill(inlet: Inlet, case: Case, readings: usize) {
+    let start = Clock::system().now().minus(Duration::from_secs((readings / case.sensors) as u64));
+    let mut site = Site::new(case.sensors, case.fields, Timestamp::clamped(start.as_millis()));
+    for _ in 0..readings / case.at_once {
+        let readings = (0..case.at_once).map(|_| site.reading()).collect();
         inlet.push(Delivery::of(readings)).await.expect("store runs");
     }
 }

@@ -3,6 +3,7 @@
 #
 #   setup-test.sh build   a C compiler and linker
 #   setup-test.sh lint    build, rustfmt and clippy, cargo-deny in target/tools
+#   setup-test.sh fuzz    build, cargo-fuzz in target/tools; a nightly toolchain must be there
 #   setup-test.sh test    build, the broker, tools and servers the suite talks to (target/venv)
 #   setup-test.sh cross   build, both ARM cross compilers and Rust targets
 #   setup-test.sh arm     test, cross and qemu-user
@@ -13,6 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly DENY_VERSION=0.20.2
+readonly FUZZ_VERSION=0.13.2
 readonly ARM_TARGETS=(aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -134,9 +136,17 @@ build_deny() {
         cargo install --locked --quiet --root target/tools "cargo-deny@$DENY_VERSION" >&2
 }
 
+build_fuzz() {
+    cargo +nightly --version >/dev/null 2>&1 || fail "fuzzing needs a nightly toolchain: rustup toolchain install nightly"
+    [ "$(target/tools/bin/cargo-fuzz --version 2>/dev/null)" != "cargo-fuzz $FUZZ_VERSION" ] || return 0
+    say "building cargo-fuzz $FUZZ_VERSION into target/tools"
+    cargo install --locked --quiet --root target/tools "cargo-fuzz@$FUZZ_VERSION" >&2
+}
+
 case "${1:-test}" in
     build) want_build; install_packages ;;
     lint) want_build; install_packages; add_components; build_deny ;;
+    fuzz) want_build; install_packages; build_fuzz ;;
     test) want_build; want_test; install_packages; make_venv ;;
     cross) want_build; want_cross; install_packages; add_rust_targets ;;
     arm)
@@ -144,5 +154,5 @@ case "${1:-test}" in
         install_packages; make_venv; add_rust_targets
         ;;
     systemd) want_build; want_container; install_packages ;;
-    *) fail "usage: setup-test.sh [build|lint|test|cross|arm|systemd]" ;;
+    *) fail "usage: setup-test.sh [build|lint|fuzz|test|cross|arm|systemd]" ;;
 esac

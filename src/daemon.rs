@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -55,8 +54,8 @@ pub async fn run_with(
     );
     let (inlet, outlet, writer) = opened.await.context("cannot start the store")?;
     let meta = described(settings.notes);
-    let notebook = beside(&settings.store.path, "upstream");
-    let upstream = Upstream::new(settings.upstream, settings.site, meta, clock.clone(), tuning).remembering(notebook);
+    let upstream =
+        Upstream::new(settings.upstream, settings.site, meta, clock.clone(), tuning).remembering(&settings.store.path);
     let end = CancellationToken::new();
     let mut writer = Part::new("store", tokio::spawn(writer.run()));
     let forward = forwarder::run(outlet, upstream, clock.clone(), stats.clone(), end.clone());
@@ -100,14 +99,6 @@ pub async fn run_with(
         .unwrap_or_else(|_| Err(anyhow!("the end took longer than {} s; what is on disk stays there", END.as_secs())));
     let done = early.map_or(ended, Err);
     done.inspect(|()| tracing::info!("stopped"))
-}
-
-/// The file beside the database whose name has this ending more.
-fn beside(database: &Path, ending: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(".");
-    name.push(ending);
-    name.into()
 }
 
 /// What documents say about sensors besides their readings.

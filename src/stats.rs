@@ -2,6 +2,8 @@
 //!
 //! Every part gets a handle and writes to it; nobody decides anything by reading one.
 
+mod tap;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+
+pub use tap::{Seen, Tap};
 
 use crate::model::{LossReason, SourceName, Timestamp};
 
@@ -29,6 +33,7 @@ impl Default for Stats {
             ..StoreStats::default()
         };
         let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        upstream.drained_in_s.set(-1);
         Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
     }
 }
@@ -76,12 +81,20 @@ pub struct SourceStats {
     pub readings: Counter,
     /// Messages, or parts of one, that could not be taken; each is a dead letter.
     pub refused: Counter,
+    /// Values left out by a declared deadband or minimum interval.
+    pub left_out: Counter,
+    /// Counters that fell: they were reset, or ran over.
+    pub rollovers: Counter,
+    /// Which decoders were picked where that was left open, and for how many topics.
+    picked: Mutex<BTreeMap<&'static str, u64>>,
     /// Times the source was started again after an error or a panic.
     pub restarts: Counter,
     /// Whether its line or connection is up, and why not.
     pub condition: Condition,
     /// What of it cannot be taken; told rarely, the dead letters have the rest.
     pub refusals: Condition,
+    /// What it receives and refuses, for whoever watches it.
+    pub tap: Tap,
 }
 
 impl SourceStats {
@@ -92,10 +105,26 @@ impl SourceStats {
             messages: Counter::default(),
             readings: Counter::default(),
             refused: Counter::default(),
+            left_out: Counter::default(),
+            rollovers: Counter::default(),
+            picked: Mutex::default(),
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
             refusals: Condition::new(format!("source {name}")),
+            tap: Tap::default(),
         }
+    }
+}
+
+impl SourceStats {
+    /// A decoder was picked for one more topic.
+    pub fn picked(&self, decoder: &'static str) {
+        *lock(&self.picked).entry(decoder).or_default() += 1;
+    }
+
+    /// Which decoders were picked, and for how many topics.
+    pub fn picks(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.picked).clone()
     }
 }
 
@@ -124,6 +153,8 @@ pub struct StoreStats {
     pub evicted: Counter,
     /// Samples replaced by their rollups because the disk budget was short.
     pub thinned: Counter,
+    /// Bytes written to the card by commits and checkpoints, without what the file system adds.
+    pub written: Counter,
     /// Readings taken charge of since the file was born: kept, or put on record as refused.
     pub accepted: Gauge,
     /// Of these, proven stored upstream.
@@ -185,6 +216,8 @@ pub struct UpstreamStats {
     pub conflicts: Counter,
     /// Buckets the database refused for good; each is a dead letter.
     pub refused: Counter,
+    /// Seconds until the backlog is drained if it goes on like now; -1 if there is none, or nobody can tell.
+    pub drained_in_s: Gauge,
     /// When the last bucket was delivered, in milliseconds since the epoch; 0 before the first.
     pub last_delivery_ms: Gauge,
     /// Whether the upstream can be reached, and why not.

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde_json::json;
 
-use super::{ConfigArg, Format};
+use super::{ConfigArg, Format, durability};
 use crate::settings::Settings;
 use crate::settings::sizes::{self, BucketSizes, Ends, Load, SiteSizes};
 
@@ -30,6 +30,9 @@ pub(super) struct Check {
     /// How often each sensor is assumed to send.
     #[arg(long, value_name = "TIME", default_value = USUAL_EVERY, value_parser = interval)]
     every: Duration,
+    /// Compares choices of store.commit_every: what each writes to the card, and what it can lose.
+    #[arg(long)]
+    explain: bool,
     /// How it is printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -39,6 +42,7 @@ const EXAMPLE: &str = "Problems are printed one per line as file:line: words, an
 
 Example:
   tipbucket check --config /etc/tipbucket/site.toml
+  tipbucket check --config site.toml --explain
   tipbucket check --config site.toml --sensors 200 --every 1m --format json";
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -62,8 +66,20 @@ impl Check {
         let named = named_sensors(settings);
         let sizes = sizes::of(settings, Load::new(self.sensors.unwrap_or(named), self.every));
         match self.format {
-            Format::Table => table(out, &self.config, settings, &sizes, self.sensors.is_some()),
-            Format::Json => Ok(writeln!(out, "{:#}", as_json(settings, &sizes))?),
+            Format::Table => {
+                table(out, &self.config, settings, &sizes, self.sensors.is_some())?;
+                if self.explain {
+                    durability::table(out, settings, sizes.load)?;
+                }
+                Ok(())
+            }
+            Format::Json => {
+                let mut value = as_json(settings, &sizes);
+                if self.explain {
+                    value["durability"] = durability::as_json(settings, sizes.load);
+                }
+                Ok(writeln!(out, "{value:#}")?)
+            }
         }
     }
 }
@@ -179,14 +195,14 @@ mod tests {
 
     const KINDS: &[Kind] = &[Kind { name: "quiet", read: |_| Ok(Box::new(Quiet)) }];
 
-    fn explained(sensors: Option<u64>, format: Format) -> String {
+    fn explained(sensors: Option<u64>, explain: bool, format: Format) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("site.toml");
         let site = "site.name = \"x\"\nsources.q.type = \"quiet\"\nsensors.tank.window = \"1h\"\n";
         std::fs::write(&path, site).unwrap();
         let settings = load_with(KINDS, &path, []).unwrap();
-        let check =
-            Check { config: ConfigArg { path: "site.toml".into() }, sensors, every: Duration::from_secs(10), format };
+        let config = ConfigArg { path: "site.toml".into() };
+        let check = Check { config, sensors, every: Duration::from_secs(10), explain, format };
         let mut out = Vec::new();
         check.explain(&settings, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -195,7 +211,7 @@ mod tests {
     #[test]
     fn people_get_a_table_with_its_assumptions() {
         assert_eq!(
-            explained(None, Format::Table),
+            explained(None, false, Format::Table),
             "site.toml is sound: site x, sources q (quiet)
 
 Assuming 2 sensors (those that are named; say --sensors N if more will come), each one reading of two fields every 10s:
@@ -214,12 +230,27 @@ Assuming 2 sensors (those that are named; say --sensors N if more will come), ea
 
     #[test]
     fn programs_get_json() {
-        let value: serde_json::Value = serde_json::from_str(&explained(Some(100), Format::Json)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&explained(Some(100), true, Format::Json)).unwrap();
         assert_eq!(value["ok"], true);
         assert_eq!(value["assumed"]["sensors"], 100);
         assert_eq!(value["readings_per_day"], 864_000.0);
         assert_eq!(value["sensors"]["tank"]["samples"], 360);
         assert_eq!(value["sources"][0]["type"], "quiet");
+        assert_eq!(value["durability"]["sources"][0], serde_json::json!({ "name": "q", "resends": false }));
+        let second = &value["durability"]["choices"][1];
+        assert_eq!((&second["commit_every_ms"], &second["chosen"]), (&1000.into(), &true.into()));
+        assert_eq!(second["readings_at_risk"], 100);
+    }
+
+    #[test]
+    fn choices_of_the_commit_are_compared_where_that_is_asked_for() {
+        let text = explained(None, true, Format::Table);
+        let explained = text.split("ended by").nth(1).unwrap().split_once("\n\n").unwrap().1;
+        assert!(explained.starts_with("What store.commit_every costs"), "{explained}");
+        let rows: Vec<_> = explained.lines().filter(|line| line.ends_with("readings")).collect();
+        assert_eq!(rows.len(), 6, "{explained}");
+        assert!(rows[1].contains("1s") && rows[1].contains("as set"), "{}", rows[1]);
+        assert!(explained.contains("q (quiet): what waits for its commit is lost"), "{explained}");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! Results go to the standard output, everything else to the standard error output. Exit codes: 0 done, 1 failed with one
 //! readable message, 2 wrong usage.
 
+mod capture;
 mod check;
+mod durability;
 mod export;
 mod logging;
 mod printing;
@@ -11,8 +13,10 @@ mod query;
 #[cfg(test)]
 mod query_tests;
 mod run;
+mod sniff;
 mod status;
 mod times;
+mod upstream;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -43,8 +47,10 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Status(status::Status),
+    Sniff(sniff::Sniff),
     Query(query::Query),
     Export(export::Export),
+    Upstream(upstream::Upstream),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -91,8 +97,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(run) => run.execute(&mut out),
         Command::Check(check) => check.execute(&mut out),
         Command::Status(status) => status.execute(&mut out),
+        Command::Sniff(sniff) => sniff.execute(&mut out),
         Command::Query(query) => query.execute(&mut out, Clock::system().now()),
         Command::Export(export) => export.execute(&mut out, Clock::system().now()),
+        Command::Upstream(upstream) => upstream.execute(&mut out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

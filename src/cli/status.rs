@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{ConfigArg, Format};
 use crate::settings::Settings;
 use crate::store::{self, Contents};
-use crate::web::{ConditionStatus, Status as Report};
+use crate::web::{ConditionStatus, Status as Report, StoreStatus};
 
 /// A daemon on the same machine answers at once.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -115,19 +115,15 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
     )?;
     let alarm = if store.alarm_percent > 0 { ": ALARM" } else { "" };
-    let (bytes, most) = (size(store.bytes), size(store.max_bytes));
-    writeln!(out, "          {bytes} of {most} · {} % used{alarm}", store.fill_percent)?;
-    let lost: i64 = store.ledger.values().sum();
     writeln!(
         out,
-        "          {} accepted = {} delivered + {} stored + {lost} in the ledger",
-        store.accepted, store.delivered, store.stored
+        "          {} of {} · {} % used{alarm} · {}",
+        size(store.bytes),
+        size(store.max_bytes),
+        store.fill_percent,
+        wear(store.written_bytes, report.uptime_s)
     )?;
-    let reasons: Vec<_> =
-        store.ledger.iter().filter(|(_, count)| **count > 0).map(|(why, count)| format!("{count} {why}")).collect();
-    if !reasons.is_empty() {
-        writeln!(out, "ledger    {}", reasons.join(" · "))?;
-    }
+    print_accounts(out, store)?;
     writeln!(out, "upstream  {}", words(&upstream.condition))?;
     let last = upstream.last_delivery.as_deref().unwrap_or("none yet");
     writeln!(
@@ -135,6 +131,10 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} buckets delivered · {} waiting · last delivery {last}",
         upstream.buckets, store.backlog_buckets
     )?;
+    if let Some(left) = upstream.drained_in_s {
+        let left = humantime::format_duration(Duration::from_secs(left.unsigned_abs()));
+        writeln!(out, "          the backlog will be drained in about {left}")?;
+    }
     let losses = [
         ("samples thinned for want of room", store.thinned),
         ("buckets evicted for want of room", store.evicted),
@@ -153,8 +153,29 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
             "          {} messages · {} readings · {} refused · {} restarts",
             source.messages, source.readings, source.refused, source.restarts
         )?;
+        let rarer = [("values left out as declared", source.left_out), ("counters fell", source.rollovers)];
+        for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
+            writeln!(out, "          {count} {what}")?;
+        }
+        if !source.picked.is_empty() {
+            let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
+            writeln!(out, "          topics read as {}", picked.join(", "))?;
+        }
     }
     Ok(())
+}
+
+/// What became of everything accepted, and why some of it is lost.
+fn print_accounts(out: &mut impl Write, store: &StoreStatus) -> std::io::Result<()> {
+    let lost: i64 = store.ledger.values().sum();
+    writeln!(
+        out,
+        "          {} accepted = {} delivered + {} stored + {lost} in the ledger",
+        store.accepted, store.delivered, store.stored
+    )?;
+    let reasons: Vec<_> =
+        store.ledger.iter().filter(|(_, count)| **count > 0).map(|(why, count)| format!("{count} {why}")).collect();
+    if reasons.is_empty() { Ok(()) } else { writeln!(out, "ledger    {}", reasons.join(" · ")) }
 }
 
 fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<()> {
@@ -189,6 +210,16 @@ fn words(condition: &ConditionStatus) -> String {
     let since = condition.since.as_deref().map(|since| format!(" since {since}")).unwrap_or_default();
     let detail = if condition.detail.is_empty() { String::new() } else { format!(" · {}", condition.detail) };
     format!("{}{since}{detail}", condition.state)
+}
+
+/// What the card bears. A rate is told once an hour can stand for the day.
+fn wear(bytes: u64, uptime_s: u64) -> String {
+    let written = format!("{} written to the card", size(i64::try_from(bytes).unwrap_or(i64::MAX)));
+    if uptime_s < 3600 {
+        return written;
+    }
+    let a_day = u128::from(bytes) * 86_400 / u128::from(uptime_s);
+    format!("{written}, {} a day", size(i64::try_from(a_day).unwrap_or(i64::MAX)))
 }
 
 fn size(bytes: i64) -> String {

@@ -65,6 +65,7 @@ enum Kind {
     System(system::System),
     Virtual { start: Timestamp, origin: tokio::time::Instant },
     Script(Script),
+    Fixed(Timestamp),
 }
 
 /// Whether the time is believed, and whose word that is. Grows within a boot and never shrinks.
@@ -161,6 +162,11 @@ impl Clock {
     /// Must be called inside a runtime.
     pub fn virtual_from(start: Timestamp) -> Self {
         Self::of(Kind::Virtual { start, origin: tokio::time::Instant::now() }, Config::believing())
+    }
+
+    /// Always the same time: that at which a recording was made.
+    pub fn fixed(at: Timestamp) -> Self {
+        Self::of(Kind::Fixed(at), Config::believing())
     }
 
     /// A clock of which everything can be told, for simulations.
@@ -296,6 +302,7 @@ impl Kind {
             Self::System(system) => system.wall(),
             Self::Virtual { start, origin } => start.plus(origin.elapsed()),
             Self::Script(script) => script.wall(),
+            Self::Fixed(at) => *at,
         }
     }
 
@@ -305,13 +312,14 @@ impl Kind {
             Self::System(system) => system.boot_time(),
             Self::Virtual { origin, .. } => millis(origin.elapsed()),
             Self::Script(script) => script.boot_time(),
+            Self::Fixed(_) => 0,
         }
     }
 
     fn boot(&self) -> Arc<str> {
         match self {
             Self::System(system) => system.boot(),
-            Self::Virtual { .. } => Arc::from("virtual"),
+            Self::Virtual { .. } | Self::Fixed(_) => Arc::from("virtual"),
             Self::Script(script) => script.boot(),
         }
     }
@@ -320,7 +328,7 @@ impl Kind {
         match self {
             Self::System(system) => system.signs(),
             // Whoever simulates time means it.
-            Self::Virtual { .. } => Signs { kernel: Some(true), ..Signs::default() },
+            Self::Virtual { .. } | Self::Fixed(_) => Signs { kernel: Some(true), ..Signs::default() },
             Self::Script(script) => script.signs(),
         }
     }

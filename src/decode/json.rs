@@ -1,329 +1,355 @@
-//! JSON payloads into measured fields: those that pointers name, or every number and boolean there is.
+//! JSON text into a tree that borrows from it.
 //!
-//! What is good is kept and what is not is named, so that one bad field costs one field. A whole payload is refused only
-//! when it is not JSON, when an object in it holds one key twice, or when nothing in it is left to keep. An array at the
-//! top is a batch of readings if they bear a time or a sensor name of their own.
+//! Our own reader, because readings need what general ones do not give: whole numbers beyond 64 bits and overflowing
+//! decimals are noticed per number instead of rounded, a key that stands twice in one object is an error, and depth and
+//! number of values are bounded. Otherwise strict RFC 8259: no NaN, no comments, nothing after the value.
 
-mod parse;
-mod pointer;
+use std::borrow::Cow;
+use std::collections::HashSet;
 
-use std::collections::HashMap;
-use std::fmt;
+use super::node::{MAX_DEPTH, MAX_VALUES, Members, Node};
+use super::{number, quoted};
+use crate::model::Value;
 
-use jiff::tz::TimeZone;
-use smallvec::SmallVec;
+/// Objects with more keys are checked for twins through a set.
+const FEW_KEYS: usize = 16;
 
-use self::parse::Node;
-pub use self::pointer::Pointer;
-use super::{quoted, text_of, times};
-use crate::model::{FieldName, Fields, MAX_FIELDS, MAX_TEXT_BYTES, Timestamp, Value};
-
-/// Most readings in one payload; a logger that was offline for a day at 10 s intervals sends 8,640.
-pub const MAX_BATCH: usize = 10_000;
-/// Most distinct field names remembered, so that a known one costs no allocation.
-const MAX_REMEMBERED: usize = 10_000;
-/// Most reasons spelled out for one payload; the others are counted.
-const MAX_REASONS: usize = 8;
-
-/// What to take from a payload.
-#[derive(Debug)]
-pub struct Decoder {
-    shape: Shape,
-    names: HashMap<Box<str>, FieldName, foldhash::fast::RandomState>,
+/// Reads exactly one value, with white space around it.
+pub(super) fn parse(text: &str) -> Result<Node<'_>, String> {
+    let mut reader = Reader { text, at: 0, values: 0 };
+    reader.space();
+    let node = reader.value(0)?;
+    reader.space();
+    match reader.peek() {
+        None => Ok(node),
+        Some(0) => Err(reader.wrong("a NUL byte after the value")),
+        Some(_) => Err(reader.wrong("more text after the value")),
+    }
 }
 
-/// Where in a payload things stand.
-#[derive(Clone, Debug, Default)]
-pub struct Shape {
-    /// The fields; empty to take every number and boolean.
-    pub fields: Vec<(FieldName, Pointer)>,
-    /// The reading's own time.
-    pub time: Option<Pointer>,
-    /// The zone of times that have no offset.
-    pub zone: Option<TimeZone>,
-    /// The sensor's name.
-    pub sensor: Option<Pointer>,
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    values: usize,
 }
 
-/// What a payload held.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decoded {
-    /// What was measured.
-    pub readings: SmallVec<[Measured; 1]>,
-    /// What could not be taken.
-    pub refused: Refused,
-}
-
-/// One reading, before it is known whether its name and time are believed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
-    /// Where it stands in a batch.
-    pub index: Option<usize>,
-    /// The sensor's name, if the payload tells it.
-    pub sensor: Option<String>,
-    /// Its own time, if it has one.
-    pub at: Option<Timestamp>,
-    /// At least one field, every name once.
-    pub fields: Fields,
-}
-
-/// Reasons why parts of a payload were refused: the first few in words, the others counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
-    reasons: Vec<String>,
-    more: usize,
-}
-
-impl Refused {
-    /// Adds one. `place` is put before it, if it says anything.
-    pub fn add(&mut self, place: Option<usize>, reason: impl fmt::Display) {
-        if self.reasons.len() < MAX_REASONS {
-            self.reasons.push(place.map_or_else(|| reason.to_string(), |i| format!("[{i}]: {reason}")));
-        } else {
-            self.more += 1;
+impl<'a> Reader<'a> {
+    fn value(&mut self, depth: usize) -> Result<Node<'a>, String> {
+        self.values += 1;
+        if depth > MAX_DEPTH {
+            return Err(format!("JSON is nested deeper than {MAX_DEPTH} levels"));
+        }
+        if self.values > MAX_VALUES {
+            return Err(format!("JSON holds more than {MAX_VALUES} values"));
+        }
+        match self.peek() {
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.array(depth),
+            Some(b'"') => Ok(Node::Text(self.string()?)),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word("true", Node::Scalar(Value::Bool(true))),
+            Some(b'f') => self.word("false", Node::Scalar(Value::Bool(false))),
+            Some(b'n') => self.word("null", Node::Null),
+            Some(b'N' | b'I') => Err(self.wrong("NaN and Infinity are not JSON")),
+            Some(_) => Err(self.wrong("a value is expected")),
+            None => Err(self.wrong("the text ends early")),
         }
     }
 
-    /// Whether nothing was refused.
-    pub fn is_empty(&self) -> bool {
-        self.reasons.is_empty()
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reasons.join("; "))?;
-        if self.more > 0 { write!(f, "; and {} more", self.more) } else { Ok(()) }
-    }
-}
-
-impl Decoder {
-    /// Whether readings bear a time of their own.
-    pub const fn reads_time(&self) -> bool {
-        self.shape.time.is_some()
-    }
-
-    /// Times without an offset are of this zone, unless the shape names another.
-    pub fn assume_zone(&mut self, zone: &TimeZone) {
-        self.shape.zone.get_or_insert_with(|| zone.clone());
-    }
-
-    /// A decoder for payloads of this shape.
-    pub fn new(shape: Shape) -> Self {
-        Self { shape, names: HashMap::default() }
-    }
-
-    /// What the payload that arrived `now` holds, or why nothing of it can be taken.
-    pub fn decode(&mut self, payload: &[u8], now: Timestamp) -> Result<Decoded, String> {
-        let text = text_of(payload)?;
-        let top = parse::parse(text)?;
-        let mut decoded = Decoded::default();
-        match &top {
-            Node::List(items) if self.shape.time.is_some() || self.shape.sensor.is_some() => {
-                if items.len() > MAX_BATCH {
-                    return Err(format!("payload holds {} readings, at most {MAX_BATCH} are taken", items.len()));
-                }
-                for (i, item) in items.iter().enumerate() {
-                    if matches!(item, Node::Map(_)) {
-                        self.reading(item, Some(i), now, &mut decoded);
-                    } else {
-                        decoded.refused.add(Some(i), format_args!("{} where an object is expected", item.kind()));
-                    }
-                }
+    fn object(&mut self, depth: usize) -> Result<Node<'a>, String> {
+        self.at += 1;
+        self.space();
+        if self.take(b'}') {
+            return Ok(Node::Map(Vec::new()));
+        }
+        // Most payloads have a handful of keys: one allocation.
+        let mut members: Members<'a> = Vec::with_capacity(8);
+        loop {
+            self.space();
+            if self.peek() != Some(b'"') {
+                return Err(self.wrong("a key in double quotes is expected"));
             }
-            Node::Map(_) | Node::List(_) => self.reading(&top, None, now, &mut decoded),
-            _ if self.shape.fields.iter().any(|(_, p)| p.as_str().is_empty()) => {
-                self.reading(&top, None, now, &mut decoded);
+            let key = self.string()?;
+            if members.len() <= FEW_KEYS && members.iter().any(|(earlier, _)| *earlier == key) {
+                return Err(twice(&key));
             }
-            other => {
-                let kind = other.kind();
-                return Err(format!(
-                    "payload is {kind} where an object is expected (bare numbers: decode = \"number\")"
-                ));
+            self.space();
+            if !self.take(b':') {
+                return Err(self.wrong("`:` is expected"));
+            }
+            self.space();
+            let value = self.value(depth + 1)?;
+            members.push((key, value));
+            self.space();
+            if self.take(b'}') {
+                break;
+            }
+            if !self.take(b',') {
+                return Err(self.wrong("`,` or `}` is expected"));
             }
         }
-        if decoded.readings.is_empty() {
-            return Err(if decoded.refused.is_empty() {
-                "payload is an empty array".to_owned()
-            } else {
-                decoded.refused.to_string()
-            });
-        }
-        Ok(decoded)
-    }
-
-    fn reading(&mut self, node: &Node<'_>, index: Option<usize>, now: Timestamp, decoded: &mut Decoded) {
-        let Shape { time, zone, sensor, .. } = &self.shape;
-        let local = times::Local { zone: zone.as_ref(), arrival: now };
-        let at = time.as_ref().map_or(Ok(None), |pointer| own_time(node, pointer, local));
-        let sensor = sensor.as_ref().map(|pointer| own_name(node, pointer)).transpose();
-        let measured = at.and_then(|at| {
-            let fields = self.fields(node, index, &mut decoded.refused)?;
-            Ok(Measured { index, sensor: sensor?, at, fields })
-        });
-        match measured {
-            Ok(measured) => decoded.readings.push(measured),
-            Err(reason) => decoded.refused.add(index, reason),
-        }
-    }
-
-    /// The fields of one reading; bad ones are added to `refused`, and the error tells why there is none.
-    fn fields(&mut self, node: &Node<'_>, index: Option<usize>, refused: &mut Refused) -> Result<Fields, String> {
-        let fields = &self.shape.fields;
-        let known = refused.reasons.len() + refused.more;
-        let mut taken = Taken { fields: Fields::new(), index, refused };
-        if fields.is_empty() {
-            let apart = [&self.shape.time, &self.shape.sensor].map(|p| p.as_ref().and_then(|p| p.find(node)));
-            let mut every = Every { names: &mut self.names, apart, path: String::new(), taken: &mut taken };
-            every.visit(node);
-        } else {
-            for (name, pointer) in fields {
-                if let Some(found) = pointer.find(node) {
-                    taken.pointed(name, pointer, found);
-                }
+        if members.len() > FEW_KEYS {
+            let mut seen = HashSet::with_capacity(members.len());
+            if let Some((key, _)) = members.iter().find(|(key, _)| !seen.insert(key.as_ref())) {
+                return Err(twice(key));
             }
         }
-        let Taken { fields, refused, .. } = taken;
-        if !fields.is_empty() {
-            return Ok(fields);
+        Ok(Node::Map(members))
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Node<'a>, String> {
+        self.at += 1;
+        let mut items = Vec::new();
+        self.space();
+        if self.take(b']') {
+            return Ok(Node::List(items));
         }
-        if refused.reasons.len() + refused.more > known {
-            return Err("no field is left".to_owned());
+        loop {
+            self.space();
+            items.push(self.value(depth + 1)?);
+            self.space();
+            if self.take(b']') {
+                return Ok(Node::List(items));
+            }
+            if !self.take(b',') {
+                return Err(self.wrong("`,` or `]` is expected"));
+            }
         }
-        Err(match &self.shape.fields[..] {
-            [] => "payload holds no number and no boolean".to_owned(),
-            [(name, pointer)] => format!("nothing at `{}` for field `{name}`", pointer.as_str()),
-            [(_, first), ..] => format!("none of the fields was found (`{}` and others)", first.as_str()),
+    }
+
+    fn number(&mut self) -> Result<Node<'a>, String> {
+        let start = self.at;
+        self.take(b'-');
+        let whole = self.digits();
+        if whole == 0 || (whole > 1 && self.text.as_bytes()[self.at - whole] == b'0') {
+            return Err(self.wrong("not a JSON number"));
+        }
+        let mut exact = true;
+        if self.take(b'.') {
+            exact = false;
+            if self.digits() == 0 {
+                return Err(self.wrong("not a JSON number"));
+            }
+        }
+        if self.take(b'e') || self.take(b'E') {
+            exact = false;
+            let _ = self.take(b'+') || self.take(b'-');
+            if self.digits() == 0 {
+                return Err(self.wrong("not a JSON number"));
+            }
+        }
+        let text = &self.text[start..self.at];
+        let value = if exact { number::integer(text) } else { number::decimal(text) };
+        Ok(value.map_or_else(|unfit| Node::Unfit(Cow::Borrowed(text), unfit), Node::Scalar))
+    }
+
+    /// A string, borrowed unless it holds escapes. `at` is on the opening quote.
+    fn string(&mut self) -> Result<Cow<'a, str>, String> {
+        self.at += 1;
+        let start = self.at;
+        self.plain()?;
+        if self.take(b'"') {
+            return Ok(Cow::Borrowed(&self.text[start..self.at - 1]));
+        }
+        let mut owned = self.text[start..self.at].to_owned();
+        loop {
+            if self.take(b'"') {
+                return Ok(Cow::Owned(owned));
+            }
+            self.at += 1;
+            owned.push(self.escape()?);
+            let from = self.at;
+            self.plain()?;
+            owned.push_str(&self.text[from..self.at]);
+        }
+    }
+
+    /// Moves over characters that stand for themselves, up to a quote or a backslash.
+    fn plain(&mut self) -> Result<(), String> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let n = rest.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20).unwrap_or(rest.len());
+        self.at += n;
+        match self.peek() {
+            Some(b'"' | b'\\') => Ok(()),
+            Some(_) => Err(self.wrong("a control character inside a string")),
+            None => Err(self.wrong("the text ends inside a string")),
+        }
+    }
+
+    /// What stands after a backslash.
+    fn escape(&mut self) -> Result<char, String> {
+        let kind = self.peek();
+        self.at += 1;
+        Ok(match kind {
+            Some(c @ (b'"' | b'\\' | b'/')) => char::from(c),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                let first = self.hex4()?;
+                let code = if (0xd800..0xdc00).contains(&first) && self.take(b'\\') && self.take(b'u') {
+                    let second = self.hex4()?;
+                    let low = second.wrapping_sub(0xdc00);
+                    if low < 0x400 { 0x1_0000 + ((first - 0xd800) << 10) + low } else { first }
+                } else {
+                    first
+                };
+                char::from_u32(code).ok_or_else(|| self.wrong("half of a surrogate pair"))?
+            }
+            _ => {
+                self.at -= 1;
+                return Err(self.wrong("an unknown escape"));
+            }
         })
     }
-}
 
-/// The time at `pointer`; nothing there, or null, means the time of arrival.
-fn own_time(node: &Node<'_>, pointer: &Pointer, local: times::Local<'_>) -> Result<Option<Timestamp>, String> {
-    let time = match pointer.find(node) {
-        None | Some(Node::Null) => return Ok(None),
-        Some(Node::Scalar(value)) => times::of_value(value, local),
-        Some(Node::Text(text)) => times::of_text(text, local),
-        Some(other) => Err(format!("{} is not a time", other.kind())),
-    };
-    time.map(Some).map_err(|reason| format!("at `{}`: {reason}", pointer.as_str()))
-}
-
-/// The sensor's name at `pointer`: a text or a whole number.
-fn own_name(node: &Node<'_>, pointer: &Pointer) -> Result<String, String> {
-    match pointer.find(node) {
-        Some(Node::Text(text)) => Ok(text.to_string()),
-        Some(Node::Scalar(Value::I64(v))) => Ok(v.to_string()),
-        Some(Node::Scalar(Value::U64(v))) => Ok(v.to_string()),
-        Some(other) => Err(format!("sensor name at `{}` is {}", pointer.as_str(), other.kind())),
-        None => Err(format!("no sensor name at `{}`", pointer.as_str())),
-    }
-}
-
-/// The fields of one reading, as they are found.
-struct Taken<'r> {
-    fields: Fields,
-    index: Option<usize>,
-    refused: &'r mut Refused,
-}
-
-impl Taken<'_> {
-    /// A field that a pointer names: texts are welcome, structure is not.
-    fn pointed(&mut self, name: &FieldName, pointer: &Pointer, node: &Node<'_>) {
-        let refuse = |taken: &mut Self, why: fmt::Arguments<'_>| {
-            taken.refused.add(taken.index, format_args!("field `{name}` at `{}` {why}", pointer.as_str()));
-        };
-        match node {
-            Node::Null => {}
-            Node::Scalar(value) => self.push(name.clone(), value.clone()),
-            Node::Text(text) => match Value::text(text) {
-                Some(value) => self.push(name.clone(), value),
-                None => refuse(self, format_args!("is a text of {} bytes, over {MAX_TEXT_BYTES}", text.len())),
-            },
-            Node::Unfit(text, unfit) => refuse(self, format_args!("({}) {unfit}", quoted(text))),
-            other => refuse(self, format_args!("is {}, not a value", other.kind())),
+    fn hex4(&mut self) -> Result<u32, String> {
+        let hex = self.text.as_bytes().get(self.at..self.at + 4).unwrap_or_default();
+        let code = hex.iter().try_fold(0, |code, &b| char::from(b).to_digit(16).map(|digit| code * 16 + digit));
+        match code {
+            Some(code) if hex.len() == 4 => {
+                self.at += 4;
+                Ok(code)
+            }
+            _ => Err(self.wrong("four hexadecimal digits are expected")),
         }
     }
 
-    fn push(&mut self, name: FieldName, value: Value) {
-        if self.fields.iter().any(|(earlier, _)| *earlier == name) {
-            self.refused.add(self.index, format_args!("two values for one field `{name}`: the first is kept"));
-        } else if self.fields.len() < MAX_FIELDS {
-            self.fields.push((name, value));
+    fn word(&mut self, word: &str, node: Node<'a>) -> Result<Node<'a>, String> {
+        if self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            self.at += word.len();
+            Ok(node)
         } else {
-            self.refused
-                .add(self.index, format_args!("field {} is one of more than {MAX_FIELDS}", quoted(name.as_str())));
+            Err(self.wrong("a value is expected"))
         }
+    }
+
+    fn digits(&mut self) -> usize {
+        let n = self.text.as_bytes()[self.at..].iter().take_while(|b| b.is_ascii_digit()).count();
+        self.at += n;
+        n
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let there = self.peek() == Some(byte);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn wrong(&self, what: &str) -> String {
+        format!("payload is not JSON: {what} (byte {})", self.at)
     }
 }
 
-/// Takes every number and boolean, under the names on the way to it, joined by dots.
-struct Every<'d, 't, 'r, 'n, 'a> {
-    names: &'d mut HashMap<Box<str>, FieldName, foldhash::fast::RandomState>,
-    /// The time and the sensor's name are no fields.
-    apart: [Option<&'n Node<'a>>; 2],
-    path: String,
-    taken: &'t mut Taken<'r>,
-}
-
-impl Every<'_, '_, '_, '_, '_> {
-    fn visit(&mut self, node: &Node<'_>) {
-        match node {
-            Node::Map(members) => members.iter().for_each(|(key, value)| self.member(key, value)),
-            Node::List(items) => {
-                items.iter().enumerate().for_each(|(i, value)| self.member(&i.to_string(), value));
-            }
-            _ => {}
-        }
-    }
-
-    fn member(&mut self, key: &str, node: &Node<'_>) {
-        if self.apart.iter().flatten().any(|apart| std::ptr::addr_eq(*apart, node)) {
-            return;
-        }
-        match node {
-            Node::Null | Node::Text(_) => return,
-            Node::Scalar(value) if self.path.is_empty() => return self.leaf(key, value),
-            _ => {}
-        }
-        let length = self.path.len();
-        if length > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(key);
-        match node {
-            Node::Scalar(value) => {
-                let path = std::mem::take(&mut self.path);
-                self.leaf(&path, value);
-                self.path = path;
-            }
-            Node::Unfit(text, unfit) => {
-                let (path, text) = (quoted(&self.path), quoted(text));
-                self.taken.refused.add(self.taken.index, format_args!("field {path} ({text}) {unfit}"));
-            }
-            _ => self.visit(node),
-        }
-        self.path.truncate(length);
-    }
-
-    fn leaf(&mut self, path: &str, value: &Value) {
-        match self.name(path) {
-            Ok(name) => self.taken.push(name, value.clone()),
-            Err(reason) => self.taken.refused.add(self.taken.index, format_args!("field {}: {reason}", quoted(path))),
-        }
-    }
-
-    fn name(&mut self, path: &str) -> Result<FieldName, crate::model::NameError> {
-        if let Some(name) = self.names.get(path) {
-            return Ok(name.clone());
-        }
-        let name = FieldName::new(path)?;
-        if self.names.len() < MAX_REMEMBERED {
-            self.names.insert(path.into(), name.clone());
-        }
-        Ok(name)
-    }
+fn twice(key: &str) -> String {
+    format!("key {} stands twice in one object", quoted(key))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::super::number::Unfit;
+    use super::*;
+
+    /// The same value as `serde_json` sees it.
+    fn same(node: &Node<'_>, value: &serde_json::Value) -> bool {
+        use serde_json::Value as J;
+        match (node, value) {
+            (Node::Null, J::Null) => true,
+            (Node::Scalar(Value::Bool(a)), J::Bool(b)) => a == b,
+            // Minus zero without a point is the whole number 0 to us.
+            (Node::Scalar(Value::I64(0)), J::Number(b)) => b.as_f64() == Some(0.0),
+            (Node::Scalar(Value::I64(a)), J::Number(b)) => b.as_i64() == Some(*a),
+            (Node::Scalar(Value::U64(a)), J::Number(b)) => b.as_u64() == Some(*a),
+            (Node::Scalar(Value::F64(a)), J::Number(b)) => b.as_f64().map(f64::to_bits) == Some(a.to_bits()),
+            (Node::Unfit(_, Unfit::Whole), J::Number(b)) => b.is_f64(),
+            (Node::Text(a), J::String(b)) => a == b,
+            (Node::List(a), J::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+            (Node::Map(a), J::Object(b)) => {
+                a.len() == b.len() && a.iter().all(|(k, v)| b.get(k.as_ref()).is_some_and(|w| same(v, w)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Ours and a general reader agree, except where ours is meant to differ.
+    fn agree(text: &str) {
+        match (parse(text), serde_json::from_str::<serde_json::Value>(text)) {
+            (Ok(node), Ok(value)) => assert!(same(&node, &value), "{text:?}: {node:?} against {value:?}"),
+            (Err(e), Ok(_)) => assert!(e.contains("twice") || e.contains("nested"), "{text:?}: {e}"),
+            (Ok(_), Err(e)) => assert!(e.to_string().contains("out of range"), "{text:?}: {e}"),
+            (Err(_), Err(_)) => {}
+        }
+    }
+
+    #[test]
+    fn it_reads_what_a_general_reader_reads() {
+        for text in [
+            r#"{"a":1,"b":[true,false,null,-0,0.5,1e3,-1.5E-7],"c":{"d":"x"}}"#,
+            r#" [ ] "#,
+            r#"{"u":"\u00e9\ud83c\udf21\n\"\\\/"}"#,
+            r#""\ud800""#,
+            r#""\ud800\u0041""#,
+            r#""\udc00""#,
+            "18446744073709551615",
+            "18446744073709551616",
+            "-9223372036854775808",
+            "1e400",
+            "1e-400",
+            "01",
+            "+1",
+            ".5",
+            "5.",
+            "-",
+            "1e",
+            "[1,]",
+            "{\"a\":1,}",
+            "{'a':1}",
+            "{\"a\" 1}",
+            "nul",
+            "\"a\u{1}b\"",
+            "\"abc",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "",
+            "{}x",
+            "NaN",
+        ] {
+            agree(text);
+        }
+    }
+
+    #[test]
+    fn depth_count_and_twins_are_bounded() {
+        let deep = format!("{}{}", "[".repeat(40), "]".repeat(40));
+        assert!(parse(&deep).unwrap_err().contains("deeper than 32"));
+        let many = format!("[{}1]", "1,".repeat(MAX_VALUES));
+        assert!(parse(&many).unwrap_err().contains("more than 131072 values"));
+        assert_eq!(parse(r#"{"t":1,"t":2}"#).unwrap_err(), "key `t` stands twice in one object");
+        let wide: String = (0..40).map(|i| format!("\"k{i}\":1,")).collect();
+        assert!(parse(&format!("{{{wide}\"k39\":2}}")).unwrap_err().contains("`k39` stands twice"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_agrees_on_any_text(text: String) {
+            agree(&text);
+        }
+
+        #[test]
+        fn it_agrees_on_json_like_text(text in r#"[\[\]{},:"\\ntfue0-9.eE+\-a ]{0,24}"#) {
+            agree(&text);
+        }
+    }
+}

@@ -1,11 +1,32 @@
 //! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.
 
-pub mod json;
+pub mod auto;
+pub mod binary;
+mod cbor;
+pub mod damp;
+pub mod found;
+mod influx;
+mod json;
 pub mod line;
 pub mod modbus;
+pub mod nmea;
+mod node;
 pub mod number;
+pub mod packed;
+pub mod pointer;
+pub mod preset;
+pub mod readout;
+pub mod rule;
+mod ruuvi;
+mod senml;
+pub mod shape;
+pub mod sml;
+pub mod sparkplug;
+pub mod telegram;
 pub mod text;
 pub mod times;
+pub mod tree;
+mod walk;
 
 /// Longest piece of a payload quoted in a reason.
 const MAX_QUOTED_CHARS: usize = 40;

@@ -1,36 +1,83 @@
-//! A payload that is one plain number, or a switch state.
+//! A payload that is one plain number, or a state such as `ON`.
 //!
-//! Taken: `21.5`, ` 21.5\n`, `+7`, `.5`, `5.`, `1e3`, `007` (decimal), `"21.5"` (a JSON string), a byte order mark before it,
-//! `ON`/`OFF` and `true`/`false` in any case. Whole numbers stay exact up to 64 bits; nothing is ever rounded to fit.
-//! Refused with a reason: `nan`, `inf`, `unavailable`, units, decimal commas, hexadecimal, blanks.
+//! Taken as numbers: `21.5`, ` 21.5\n`, `+7`, `.5`, `5.`, `1e3`, `007` (decimal), `"21.5"` (a JSON string), a byte order mark
+//! before it. Whole numbers stay exact up to 64 bits; nothing is ever rounded to fit. States are `ON`/`OFF` and
+//! `true`/`false` in any case. Refused with a reason: `nan`, `inf`, `unavailable`, units, decimal commas, hexadecimal, blanks;
+//! and states where a number is declared.
 
 use super::{quoted, text_of};
 use crate::model::Value;
 
 /// What people and their firmware send instead of a number.
-const NO_VALUE: [&str; 9] = ["nan", "-nan", "inf", "-inf", "infinity", "-infinity", "unknown", "unavailable", "none"];
+const NO_VALUE: [&str; 10] =
+    ["nan", "-nan", "inf", "-inf", "infinity", "-infinity", "unknown", "unavailable", "none", "null"];
 
-/// The value, or why the payload is not one.
+/// The number, or why the payload is not one.
 pub fn decode(payload: &[u8]) -> Result<Value, String> {
-    let text = text_of(payload)?;
-    let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
-    let text = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text);
-    if let Some(value) = parse(text) {
-        return value.map_err(|unfit| format!("{} {unfit}", quoted(text)));
+    let text = bare(payload)?;
+    match parse(text) {
+        Some(value) => value.map_err(|unfit| format!("{} {unfit}", quoted(text))),
+        None => Err(match state(text) {
+            Some(_) => format!("{} is a state, not a number (decode = \"state\" takes it)", quoted(text)),
+            None => not_a_number(text),
+        }),
     }
+}
+
+/// The state as a boolean, or why the payload is not one.
+pub fn decode_state(payload: &[u8]) -> Result<Value, String> {
+    let text = bare(payload)?;
+    state(text).map(Value::Bool).ok_or_else(|| match parse(text) {
+        Some(_) => format!("{} is a number, not a state (decode = \"number\" takes it)", quoted(text)),
+        None => format!("{} is neither ON nor OFF, true nor false", quoted(text)),
+    })
+}
+
+/// A number or a state, whichever it is.
+pub fn decode_either(payload: &[u8]) -> Result<Value, String> {
+    either(bare(payload)?)
+}
+
+/// A number or a state in a text without white space around it.
+pub(super) fn either(text: &str) -> Result<Value, String> {
+    match (parse(text), state(text)) {
+        (Some(value), _) => value.map_err(|unfit| format!("{} {unfit}", quoted(text))),
+        (None, Some(on)) => Ok(Value::Bool(on)),
+        (None, None) => Err(not_a_number(text)),
+    }
+}
+
+/// The payload's text, without white space and quotation marks around it.
+pub(super) fn bare(payload: &[u8]) -> Result<&str, String> {
+    let text = text_of(payload)?.trim_matches(|c: char| c.is_ascii_whitespace());
+    Ok(text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text))
+}
+
+/// Whether the text says that there is no value.
+pub(super) fn says_none(text: &str) -> bool {
+    NO_VALUE.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+fn state(text: &str) -> Option<bool> {
     let says = |word: &str| text.eq_ignore_ascii_case(word);
     if says("on") || says("true") {
-        Ok(Value::Bool(true))
+        Some(true)
     } else if says("off") || says("false") {
-        Ok(Value::Bool(false))
-    } else if text.is_empty() {
-        Err("payload is blank".to_owned())
-    } else if NO_VALUE.iter().any(|word| says(word)) || says("null") {
-        Err(format!("{} says that there is no value", quoted(text)))
-    } else if text.starts_with(['{', '[']) {
-        Err("payload is not a plain number (JSON? then decode = \"json\")".to_owned())
+        Some(false)
     } else {
-        Err(format!("{} is not a plain number", quoted(text)))
+        None
+    }
+}
+
+fn not_a_number(text: &str) -> String {
+    if text.is_empty() {
+        "payload is blank".to_owned()
+    } else if says_none(text) {
+        format!("{} says that there is no value", quoted(text))
+    } else if text.starts_with(['{', '[']) {
+        "payload is not a plain number (JSON? then decode = \"json\")".to_owned()
+    } else {
+        format!("{} is not a plain number", quoted(text))
     }
 }
 
@@ -43,6 +90,9 @@ pub enum Unfit {
     /// A decimal beyond the range of a double.
     #[error("is beyond the range of a double")]
     Decimal,
+    /// Not a number, or infinite (binary formats can say so).
+    #[error("is not a finite number")]
+    Special,
 }
 
 /// `[+-]digits[.digits][e[+-]digits]` with at least one digit before the exponent; `None` for anything else.
@@ -110,10 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_booleans() {
-        check("ON", Ok(Value::Bool(true)));
-        check("off", Ok(Value::Bool(false)));
-        check("True", Ok(Value::Bool(true)));
+    fn states_are_booleans_where_they_are_wanted() {
+        check("ON", Err("is a state, not a number"));
+        for (text, on) in [("ON", true), ("off", false), ("True", true), (" false\n", false), ("\"on\"", true)] {
+            assert_eq!(decode_state(text.as_bytes()), Ok(Value::Bool(on)), "{text}");
+            assert_eq!(decode_either(text.as_bytes()), Ok(Value::Bool(on)), "{text}");
+        }
+        assert_eq!(decode_either(b"21.5"), Ok(Value::F64(21.5)));
+        assert!(decode_state(b"1").unwrap_err().contains("is a number"));
+        assert!(decode_state(b"overpower").unwrap_err().contains("neither ON nor OFF"));
+        assert!(decode_either(b"overpower").unwrap_err().contains("not a plain number"));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! The unit of a bare number is told by its size: the four ranges do not meet for any time between 1973 and 5138.
 //! Whole numbers are divided exactly; what is finer than a millisecond is cut off. A local time without an offset needs a
 //! zone; of the hour that stands twice in autumn the one nearer to the arrival is meant, and in the hour that is left out
-//! in spring no time is.
+//! in spring no time is. Where a form is declared, no other is taken.
 
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
+use super::node::Node;
 use super::{number, quoted};
 use crate::model::{Timestamp, Value};
 
@@ -25,6 +26,117 @@ pub struct Local<'z> {
     pub zone: Option<&'z TimeZone>,
     /// When the payload arrived.
     pub arrival: Timestamp,
+}
+
+/// How a time is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// A number whose unit is told by its size, RFC 3339, or a local time.
+    #[default]
+    Auto,
+    /// A number in a unit of which a second holds so many; from the epoch on.
+    Epoch {
+        /// 1, 1,000, 1,000,000 or 1,000,000,000.
+        per_second: i64,
+    },
+    /// Text as in `2026-03-01T13:00:00+01:00`, also without an offset.
+    Rfc3339,
+    /// Text as in `Sun, 01 Mar 2026 12:00:00 GMT`.
+    Rfc2822,
+    /// Text as a pattern of `strftime` describes it.
+    Pattern(String),
+}
+
+impl Format {
+    /// The form of that name, or the pattern; the reason why not otherwise.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let epoch = |per_second| Ok(Self::Epoch { per_second });
+        match text {
+            "auto" => Ok(Self::Auto),
+            "unix_s" => epoch(1),
+            "unix_ms" => epoch(1_000),
+            "unix_us" => epoch(1_000_000),
+            "unix_ns" => epoch(1_000_000_000),
+            "rfc3339" => Ok(Self::Rfc3339),
+            "rfc2822" => Ok(Self::Rfc2822),
+            pattern if pattern.contains('%') => {
+                let sample = jiff::Timestamp::UNIX_EPOCH.to_zoned_datetime(TimeZone::UTC);
+                match jiff::fmt::strtime::format(pattern, &sample) {
+                    Ok(_) => Ok(Self::Pattern(pattern.to_owned())),
+                    Err(error) => Err(format!("`{pattern}` is no pattern of a time: {error}")),
+                }
+            }
+            _ => Err(format!(
+                "`{text}` is neither auto, unix_s, unix_ms, unix_us, unix_ns, rfc3339, rfc2822 nor a pattern such as \
+                 `%d.%m.%Y %H:%M`"
+            )),
+        }
+    }
+}
+
+/// The time that a node of a payload claims; `None` for null.
+pub(super) fn of_node(node: &Node<'_>, format: &Format, local: Local<'_>) -> Result<Option<Timestamp>, String> {
+    let time = match node {
+        Node::Null => return Ok(None),
+        Node::Scalar(value) => of_value_as(value, format, local),
+        Node::Text(text) => of_text_as(text, format, local),
+        other => Err(format!("{} is not a time", other.kind())),
+    };
+    time.map(Some)
+}
+
+/// The time that a value claims in the declared form.
+pub fn of_value_as(value: &Value, format: &Format, local: Local<'_>) -> Result<Timestamp, String> {
+    match (format, value) {
+        (Format::Auto, _) => of_value(value, local),
+        (_, Value::Text(text)) => of_text_as(text, format, local),
+        (Format::Epoch { per_second }, Value::I64(v)) => of_units(i128::from(*v), *per_second),
+        (Format::Epoch { per_second }, Value::U64(v)) => of_units(i128::from(*v), *per_second),
+        (Format::Epoch { per_second }, Value::F64(v)) => {
+            let micros = v * (1e6 / *per_second as f64);
+            if micros.abs() > 1e18 {
+                return Err(format!("`{v:e}` is not a time"));
+            }
+            in_calendar((micros.round() as i128).div_euclid(1_000), || format!("`{v}`"))
+        }
+        // A pattern may be of digits alone: 20260301120000.
+        (Format::Pattern(_), Value::I64(v)) => of_text_as(&v.to_string(), format, local),
+        (_, Value::Bool(v)) => Err(format!("`{v}` is not a time")),
+        _ => Err("a number where the declared form of the time is a text".to_owned()),
+    }
+}
+
+/// The time that a text claims in the declared form.
+pub fn of_text_as(text: &str, format: &Format, local: Local<'_>) -> Result<Timestamp, String> {
+    let not = |what: &str| format!("{} is not a time {what}", quoted(text));
+    match format {
+        Format::Auto => of_text(text, local),
+        Format::Epoch { .. } => match number::parse(text) {
+            Some(Ok(value)) => of_value_as(&value, format, local),
+            _ => Err(not("in numbers since 1970")),
+        },
+        Format::Rfc3339 if number::parse(text).is_some() => Err(not("as RFC 3339 has it")),
+        Format::Rfc3339 => of_text(text, local),
+        Format::Rfc2822 => {
+            let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+            let time = parser.parse_timestamp(text).map_err(|_| not("as RFC 2822 has it"))?;
+            in_calendar(i128::from(time.as_millisecond()), || quoted(text))
+        }
+        Format::Pattern(pattern) => {
+            let broken = jiff::fmt::strtime::parse(pattern, text).map_err(|_| not(&format!("as in `{pattern}`")))?;
+            match broken.to_timestamp() {
+                Ok(time) => in_calendar(i128::from(time.as_millisecond()), || quoted(text)),
+                Err(_) => {
+                    let time = broken.to_datetime().map_err(|error| format!("{}: {error}", quoted(text)))?;
+                    of_local(time, text, local)
+                }
+            }
+        }
+    }
+}
+
+fn of_units(v: i128, per_second: i64) -> Result<Timestamp, String> {
+    in_calendar((v * 1_000).div_euclid(i128::from(per_second)), || format!("`{v}`"))
 }
 
 /// The zone of that name (`Europe/Amsterdam`), or in POSIX form (`CET-1CEST,M3.5.0,M10.5.0/3`); the reason why not otherwise.
@@ -168,6 +280,39 @@ mod tests {
     }
 
     #[test]
+    fn a_declared_form_is_the_only_one_taken() {
+        let utc = TimeZone::UTC;
+        let of = |format: &str, value: &Value| {
+            let local = Local { zone: Some(&utc), arrival: Timestamp::EPOCH };
+            of_value_as(value, &Format::new(format).unwrap(), local).map(|t| t.to_string())
+        };
+        let check = |format: &str, value: &Value, expected: Result<&str, &str>| match (of(format, value), expected) {
+            (Ok(time), Ok(expected)) => assert_eq!(time, expected, "{format} {value:?}"),
+            (Err(words), Err(expected)) => assert!(words.contains(expected), "{format} {value:?}: {words}"),
+            other => panic!("{format} {value:?}: {other:?}"),
+        };
+        check("unix_s", &Value::I64(1_772_366_400), Ok("2026-03-01T12:00:00.000Z"));
+        check("unix_s", &Value::F64(1_652_704_957.52), Ok("2022-05-16T12:42:37.520Z"));
+        check("unix_s", &Value::I64(1_772_366_400_123), Err("outside"));
+        check("unix_ms", &Value::I64(1_772_366_400), Ok("1970-01-21T12:19:26.400Z"));
+        check("unix_ns", &text("1772366400123456789"), Ok("2026-03-01T12:00:00.123Z"));
+        check("unix_s", &text("2026-03-01T12:00:00Z"), Err("numbers since 1970"));
+        check("rfc3339", &Value::I64(1_772_366_400), Err("is a text"));
+        check("rfc3339", &text("1772366400"), Err("RFC 3339"));
+        check("rfc3339", &text("2026-03-01T13:00:00+01:00"), Ok("2026-03-01T12:00:00.000Z"));
+        check("rfc2822", &text("Sun, 01 Mar 2026 12:00:00 GMT"), Ok("2026-03-01T12:00:00.000Z"));
+        check("rfc2822", &text("2026-03-01T12:00:00Z"), Err("RFC 2822"));
+        check("%d.%m.%Y %H:%M", &text("01.03.2026 12:00"), Ok("2026-03-01T12:00:00.000Z"));
+        check("%d.%m.%Y %H:%M %z", &text("01.03.2026 13:00 +0100"), Ok("2026-03-01T12:00:00.000Z"));
+        check("%Y%m%d%H%M%S", &Value::I64(20_260_301_120_000), Ok("2026-03-01T12:00:00.000Z"));
+        check("%d.%m.%Y %H:%M", &text("03/01/2026"), Err("as in `%d.%m.%Y %H:%M`"));
+        check("unix_s", &Value::Bool(true), Err("not a time"));
+        check("unix_s", &Value::F64(1e300), Err("not a time"));
+        assert!(Format::new("iso").unwrap_err().contains("neither auto"));
+        assert!(Format::new("%Q%!").unwrap_err().contains("no pattern"));
+    }
+
+    #[test]
     fn nonsense_is_refused_without_overflow() {
         check(&Value::I64(-1), Err("outside"));
         check(&Value::I64(i64::MIN), Err("outside"));
@@ -183,6 +328,12 @@ mod tests {
             let _ = of_text(&t, local);
             let _ = of_value(&Value::F64(f), local);
             let _ = of_value(&Value::I64(i), local);
+            for format in ["unix_s", "unix_ns", "rfc3339", "rfc2822", "%d.%m.%Y", "%s"] {
+                let format = Format::new(format).unwrap();
+                let _ = of_text_as(&t, &format, local);
+                let _ = of_value_as(&Value::F64(f), &format, local);
+                let _ = of_value_as(&Value::I64(i), &format, local);
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::upstream::Manners;
 /// Moments before which nothing is sent.
 pub(super) struct Calendar {
     manners: Manners,
+    /// The same with what the database's owner ordered.
+    ordered: Option<Manners>,
     not_before: Option<Instant>,
     /// The end of the newest window that was shifted.
     seen: Timestamp,
@@ -22,7 +24,7 @@ pub(super) struct Calendar {
 
 impl Calendar {
     pub(super) const fn new(manners: Manners) -> Self {
-        Self { manners, not_before: None, seen: Timestamp::EPOCH, uploading: false }
+        Self { manners, ordered: None, not_before: None, seen: Timestamp::EPOCH, uploading: false }
     }
 
     /// Takes in what waits: the window of it that ended last.
@@ -58,9 +60,14 @@ impl Calendar {
         self.uploading = false;
     }
 
+    /// Spreads connections as ordered; as the site file says if nothing is ordered.
+    pub(super) fn splay(&mut self, ordered: Option<Duration>) {
+        self.ordered = ordered.map(|splay| self.manners.clone().with_splay(splay));
+    }
+
     /// How long to wait at least before connecting again.
     pub(super) fn next_connection(&self, random: f64) -> Duration {
-        self.manners.next_connection(random)
+        self.ordered.as_ref().unwrap_or(&self.manners).next_connection(random)
     }
 }
 

@@ -1,11 +1,14 @@
-//! The forwarder: sealed buckets out of the store, oldest first, into the upstream, until each is delivered or refused.
+//! The forwarder: sealed buckets out of the store, in two lanes, into the upstream, until each is delivered or refused.
 //!
-//! It holds a window of at most one command's documents, whatever the backlog. A segment is settled (deleted) when each
+//! It holds at most two commands' documents (new buckets, and the backlog), whatever the backlog. A segment is settled (deleted) when each
 //! of its buckets is proven stored or put aside as a dead letter; nothing else is remembered, and nothing on disk says
 //! what was sent: after a restart everything unsettled is sent again, which is harmless. It never fails because the
 //! database does: it reports a condition, waits with jitter and tries again.
 
 mod calendar;
+mod lanes;
+mod next;
+mod reports;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -17,26 +20,22 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::model::Timestamp;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
-use crate::store::{Backlog, Parcel, Settled, StoreError};
+use crate::store::{Backlog, Settled, StoreError};
 use crate::upstream::{Context, Report, Trouble, TroubleKind, Tuning, Upstream};
 use calendar::Calendar;
+use lanes::{Drain, Lane, Lanes};
+use reports::Reports;
 use way::Way;
-use window::Window;
 
 /// How long a delivery in flight may go on after the daemon was told to stop.
 const LAST_DELIVERY: Duration = Duration::from_secs(4);
 /// How long closing the upstream may take then: finishing an archive file, or leaving a connection that hangs.
 const LAST_CLOSE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(1));
-/// How long a window that is not full waits for the next segment.
-const GATHER: Duration = Duration::from_millis(20);
 /// So many probes of a stopped line come early.
 const EARLY_PROBES: u32 = 3;
-/// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
-const MAX_OPEN_SEGMENTS: usize = 10_000;
-/// A backlog from which nothing has come for this long is drained.
-const DRAINED: Duration = Duration::from_secs(1);
 /// Pauses begin small again when everything went well for this long.
 const HEALTHY: Duration = Duration::from_secs(300);
 /// Pauses after the store could not do what it was asked.
@@ -59,7 +58,8 @@ pub async fn run(
 struct Forwarder<B, W> {
     backlog: B,
     way: W,
-    window: Window,
+    lanes: Lanes,
+    drain: Option<Drain>,
     place: String,
     clock: Clock,
     stats: Stats,
@@ -68,6 +68,7 @@ struct Forwarder<B, W> {
     overload: Backoff,
     probe: (Duration, Duration),
     calendar: Calendar,
+    reports: Reports,
     /// Whether the upstream was reached since the start.
     greeted: bool,
     healthy_since: Option<Instant>,
@@ -77,17 +78,11 @@ struct Forwarder<B, W> {
     ended: bool,
 }
 
-/// What came of waiting for a segment.
-enum Drawn {
-    Next(Next),
-    Parcel(Result<Option<Parcel>, StoreError>),
-    Nothing,
-}
-
 /// What there is to do next.
 enum Next {
     Greet,
-    Deliver,
+    Report,
+    Deliver(Lane),
     Attend,
     Pause,
     Stop,
@@ -109,8 +104,10 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let pause = Some(manners.first_connection()).filter(|pause| !pause.is_zero());
         Self {
             backlog,
+            reports: Reports::new(way.reports_every()),
             way,
-            window: Window::new(context),
+            lanes: Lanes::new(context, manners.backlog_share),
+            drain: None,
             calendar: Calendar::new(manners),
             greeted: false,
             healthy_since: None,
@@ -133,15 +130,16 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             self.rest().await;
             match self.next().await {
                 Next::Greet => self.greet().await,
-                Next::Deliver => {
-                    if !self.deliver().await {
+                Next::Report => self.report().await,
+                Next::Deliver(lane) => {
+                    if !self.deliver(lane).await {
                         last_close = LAST_CLOSE.1;
                         break;
                     }
                 }
                 Next::Attend => {
                     let report = self.way.attend().await;
-                    self.apply(report, 0, false);
+                    self.apply(report, (Lane::New, 0), false);
                 }
                 Next::Pause => {}
                 Next::Stop => break,
@@ -151,7 +149,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             }
         }
         match timeout(last_close, self.way.close()).await {
-            Ok(report) => self.apply(report, 0, false),
+            Ok(report) => self.apply(report, (Lane::New, 0), false),
             Err(_) => tracing::warn!("the upstream did not close in time; what it held is sent again after the start"),
         }
         self.settle().await?;
@@ -168,80 +166,6 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         }
     }
 
-    /// Fills the window; waits while there is nothing to do.
-    async fn next(&mut self) -> Next {
-        loop {
-            if self.shutdown.is_cancelled() {
-                return Next::Stop;
-            }
-            if !self.greeted {
-                return Next::Greet;
-            }
-            let now = self.clock.now();
-            self.window.fill(self.way.limits(), now, self.stats.upstream());
-            if self.window.is_settleable() {
-                return Next::Pause;
-            }
-            self.calendar.look(now, self.window.latest_window());
-            if self.window.open_segments() >= MAX_OPEN_SEGMENTS {
-                return if self.window.is_empty() { Next::Attend } else { Next::Deliver };
-            }
-            let drawn = match self.draw().await {
-                Drawn::Next(next) => return next,
-                Drawn::Nothing => continue,
-                Drawn::Parcel(drawn) => drawn,
-            };
-            match drawn {
-                Ok(Some(parcel)) => self.window.add(parcel),
-                Ok(None) | Err(StoreError::Closed(_)) => self.ended = true,
-                Err(error) => {
-                    tracing::error!("cannot draw the next buckets from the store: {error}");
-                    self.pause = Some(self.retry.next_pause(fastrand::f64()));
-                    return if self.window.is_empty() { Next::Pause } else { Next::Deliver };
-                }
-            }
-        }
-    }
-
-    /// The next segment, or what else comes first.
-    async fn draw(&mut self) -> Drawn {
-        if self.ended {
-            return Drawn::Next(if self.window.is_empty() { Next::Stop } else { Next::Deliver });
-        }
-        let not_before = self.calendar.not_before().filter(|_| !self.window.is_empty());
-        if self.window.has_packed() {
-            let Some(not_before) = not_before else { return Drawn::Next(Next::Deliver) };
-            tokio::select! {
-                () = tokio::time::sleep_until(not_before) => {}
-                () = self.shutdown.cancelled() => {}
-            }
-            return Drawn::Nothing;
-        }
-        if self.window.is_empty() {
-            let due = self.way.due();
-            tokio::select! {
-                biased;
-                () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
-                () = until(due) => Drawn::Next(Next::Attend),
-                drawn = self.backlog.next() => Drawn::Parcel(drawn),
-                () = sleep(DRAINED), if self.calendar.is_uploading() => {
-                    self.calendar.end_upload();
-                    Drawn::Nothing
-                }
-            }
-        } else {
-            tokio::select! {
-                biased;
-                () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
-                drawn = self.backlog.next() => Drawn::Parcel(drawn),
-                () = tokio::time::sleep_until(not_before.unwrap_or_else(|| Instant::now() + GATHER)) => match not_before {
-                    Some(_) => Drawn::Nothing,
-                    None => Drawn::Next(Next::Deliver),
-                },
-            }
-        }
-    }
-
     /// The first contact, so that `status` tells early whether the upstream can be reached.
     async fn greet(&mut self) {
         let shutdown = self.shutdown.clone();
@@ -252,14 +176,16 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         };
         self.greeted = report.trouble.is_none();
         let reached = report.reached;
-        self.apply(report, 0, reached);
+        self.apply(report, (Lane::New, 0), reached);
     }
 
     /// One delivery; `false` if the daemon stops and it did not end in time.
-    async fn deliver(&mut self) -> bool {
-        let count = self.window.batch(self.way.limits());
+    async fn deliver(&mut self, lane: Lane) -> bool {
+        let window = self.lanes.of(lane);
+        let count = window.batch(self.way.limits());
         let shutdown = self.shutdown.clone();
-        let (documents, store) = self.window.first(count, self.clock.now());
+        let (documents, store) = window.first(count, self.clock.now());
+        let bytes = documents.iter().map(crate::upstream::Document::bytes).sum();
         let started = Instant::now();
         let report = tokio::select! {
             biased;
@@ -269,19 +195,27 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 return false;
             }
         };
-        tracing::debug!(documents = count, elapsed_ms = started.elapsed().as_millis() as u64, "delivery answered");
-        self.apply(report, count, true);
+        tracing::debug!(
+            ?lane,
+            documents = count,
+            elapsed_ms = started.elapsed().as_millis() as u64,
+            "delivery answered"
+        );
+        let went_well = report.trouble.is_none();
+        self.apply(report, (lane, count), true);
+        if went_well {
+            self.pause = self.reports.slow_down(bytes, started.elapsed());
+        }
         true
     }
 
-    /// Takes in a report about the first `count` documents. No I/O.
-    fn apply(&mut self, report: Report, count: usize, tried: bool) {
+    /// Takes in a report about the first documents of a lane. No I/O.
+    fn apply(&mut self, report: Report, sent: (Lane, usize), tried: bool) {
         let now = self.clock.now();
         let stats = self.stats.upstream();
         stats.conflicts.inc_by(report.conflicts);
-        self.window.apply(&report, count, now, stats);
+        self.lanes.apply(&report, sent, now, stats);
         if report.dropped {
-            self.window.clear();
             self.backlog.rewind();
             self.ended = false;
         }
@@ -291,8 +225,9 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 self.troubled(trouble);
             }
             None if tried || report.flushed => {
-                self.backlog.upstream_takes(true);
+                self.backlog.upstream_takes(!self.calendar.is_uploading());
                 stats.condition.up(now, &self.place);
+                self.recovered(now);
                 if self.healthy_since.get_or_insert_with(Instant::now).elapsed() >= HEALTHY {
                     self.retry.reset();
                     self.overload.reset();
@@ -303,8 +238,22 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         }
     }
 
+    /// After trouble, and after the start: what waited meanwhile goes behind what comes now.
+    fn recovered(&mut self, now: Timestamp) {
+        let waiting = self.stats.store().backlog_buckets.get();
+        if self.healthy_since.is_none() && self.lanes.is_split_allowed() {
+            self.backlog.split();
+            self.lanes.split();
+            self.drain = Some(Drain::begin(now, waiting));
+        }
+        self.drain = self.drain.filter(|_| self.lanes.has_old());
+        let left = self.drain.and_then(|drain| drain.left(now, waiting));
+        self.stats.upstream().drained_in_s.set(left.unwrap_or(-1));
+    }
+
     fn troubled(&mut self, trouble: Trouble) {
         let stats = self.stats.upstream();
+        stats.drained_in_s.set(-1);
         stats.failures.inc();
         let random = fastrand::f64();
         let pause = match trouble.kind {
@@ -317,6 +266,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let pause = if trouble.reconnects { pause.max(self.calendar.next_connection(fastrand::f64())) } else { pause };
         self.healthy_since = None;
         let now = self.clock.now();
+        self.reports.last_error = Some((now, trouble.text.clone()));
         if trouble.kind == TroubleKind::Stopped {
             self.stops = self.stops.saturating_add(1);
             let text = format_args!("delivery is stopped until this is put right: {}", trouble.text);
@@ -329,7 +279,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
 
     /// Tells the store what is done; tries until it is on disk. `false` when the store has ended or the daemon stops.
     async fn settle(&mut self) -> anyhow::Result<bool> {
-        let settled = self.window.take_settled();
+        let settled = self.lanes.take_settled();
         if settled.segments.is_empty() && settled.dead_letters.is_empty() {
             return Ok(true);
         }
@@ -349,13 +299,5 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 () = self.shutdown.cancelled() => {}
             }
         }
-    }
-}
-
-/// Waits until `due`; for ever if nothing is.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,160 +1,20 @@
 //! The forwarder in virtual time, between a backlog and an upstream that are plain lists.
 
 mod chaos;
+mod lanes;
 mod manners;
+mod reports;
+mod world;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
-
-use tokio::sync::Notify;
+use std::collections::HashMap;
 
 use super::*;
 use crate::model::Value;
 use crate::model::samples;
-use crate::model::{DeadLetter, SiteName, Timestamp};
-use crate::store::{PackedBucket, Parcel, SegmentId};
-use crate::upstream::{Collections, Document, Fate, MAX_DOCUMENT_BYTES, Manners, Shape};
-
-#[derive(Default)]
-struct World {
-    segments: BTreeMap<SegmentId, Vec<PackedBucket>>,
-    settled: Vec<SegmentId>,
-    letters: Vec<DeadLetter>,
-    ended: bool,
-    settle_fails: usize,
-    sent: Vec<Vec<String>>,
-    reports: VecDeque<Report>,
-    hold: bool,
-    held: usize,
-    hang: bool,
-    closed: bool,
-    greetings: VecDeque<Report>,
-    greeted: usize,
-    manners: Option<Manners>,
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<World>>, Arc<Notify>);
-
-impl Shared {
-    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
-        let result = act(&mut self.0.lock().unwrap());
-        self.1.notify_waiters();
-        result
-    }
-
-    fn segment(&self, id: u64, sensors: &[&str]) {
-        let pack = |name: &&str| PackedBucket::pack(&samples::bucket(name, 1_796_043_600, 0, &[(0, 1.0), (1, 2.0)]));
-        self.with(|world| world.segments.insert(SegmentId(id), sensors.iter().map(pack).collect()));
-    }
-
-    async fn until(&self, done: impl Fn(&World) -> bool) {
-        let wait = async {
-            loop {
-                let notified = self.1.notified();
-                if done(&self.0.lock().unwrap()) {
-                    return;
-                }
-                notified.await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(100_000), wait).await.expect("it happens in the end");
-    }
-}
-
-struct FakeBacklog(Shared, SegmentId);
-
-impl Backlog for FakeBacklog {
-    async fn next(&mut self) -> Result<Option<Parcel>, StoreError> {
-        loop {
-            let notified = self.0.1.notified();
-            {
-                let world = self.0.0.lock().unwrap();
-                if let Some((&id, buckets)) = world.segments.range(SegmentId(self.1.0 + 1)..).next() {
-                    self.1 = id;
-                    return Ok(Some(Parcel { id, buckets: buckets.clone() }));
-                }
-                if world.ended {
-                    return Ok(None);
-                }
-            }
-            notified.await;
-        }
-    }
-
-    fn rewind(&mut self) {
-        self.1 = SegmentId(0);
-    }
-
-    async fn settle(&mut self, settled: Settled) -> Result<(), StoreError> {
-        self.0.with(|world| {
-            if world.settle_fails > 0 {
-                world.settle_fails -= 1;
-                return Err(StoreError::Damaged { what: "disk".into(), why: "full".into() });
-            }
-            for id in &settled.segments {
-                assert!(world.segments.remove(id).is_some(), "settled once");
-            }
-            world.settled.extend(settled.segments);
-            world.letters.extend(settled.dead_letters);
-            Ok(())
-        })
-    }
-
-    fn store_id(&self) -> &str {
-        "0badcafe"
-    }
-}
-
-struct FakeWay(Shared);
-
-impl Way for FakeWay {
-    fn manners(&self) -> Manners {
-        self.0.with(|world| world.manners.clone()).unwrap_or_else(Manners::none)
-    }
-
-    async fn greet(&mut self) -> Report {
-        self.0.with(|world| {
-            world.greeted += 1;
-            world.greetings.pop_front().unwrap_or(Report { reached: true, ..Report::default() })
-        })
-    }
-
-    fn limits(&self) -> (usize, usize) {
-        (3, 1 << 20)
-    }
-
-    async fn deliver(&mut self, documents: &mut [Document], _: &str) -> Report {
-        let sensor = |document: &Document| document.id.split(['/', '|']).nth(1).unwrap_or_default().to_owned();
-        let (report, hang) = self.0.with(|world| {
-            world.sent.push(documents.iter().map(sensor).collect());
-            let fate = if world.hold { Fate::Held } else { Fate::Delivered };
-            let all = Report { fates: vec![fate; documents.len()], ..Report::default() };
-            let report = world.reports.pop_front().unwrap_or(all);
-            world.held += report.fates.iter().filter(|fate| **fate == Fate::Held).count();
-            (report, world.hang)
-        });
-        if hang {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        report
-    }
-
-    fn due(&self) -> Option<Instant> {
-        self.0.with(|world| (world.held > 0).then(|| Instant::now() + Duration::from_secs(600)))
-    }
-
-    async fn attend(&mut self) -> Report {
-        let flushed = self.0.with(|world| std::mem::take(&mut world.held) > 0);
-        Report { flushed, ..Report::default() }
-    }
-
-    async fn close(&mut self) -> Report {
-        self.0.with(|world| world.closed = true);
-        self.attend().await
-    }
-}
+use crate::model::{SiteName, Timestamp};
+use crate::store::{Lost, PackedBucket, SegmentId};
+use crate::upstream::{Collections, Fate, MAX_DOCUMENT_BYTES, Manners, Orders, Shape};
+use world::{FakeBacklog, FakeWay, Shared};
 
 struct Running {
     world: Shared,
@@ -170,6 +30,7 @@ fn context() -> Context {
         retention: None,
         shape: Shape::default(),
         collections: Collections::new("telemetry", "buckets", None),
+        series: false,
         meta: HashMap::new(),
     }
 }
@@ -177,7 +38,7 @@ fn context() -> Context {
 fn start(world: &Shared) -> Running {
     let (stats, shutdown) = (Stats::default(), CancellationToken::new());
     let forwarder = Forwarder::new(
-        FakeBacklog(world.clone(), SegmentId(0)),
+        FakeBacklog::new(world),
         FakeWay(world.clone()),
         context(),
         &Tuning::default(),

@@ -1,10 +1,11 @@
 //! A way out, as the forwarder sees it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::{Document, Manners, Report, Upstream};
+use crate::upstream::{Document, Gap, Manners, Orders, Report, Upstream, Vitals};
 
 /// A way out, as the forwarder sees it.
 pub(super) trait Way: Send {
@@ -15,6 +16,26 @@ pub(super) trait Way: Send {
     /// Whether it can be used, before there is anything to send.
     fn greet(&mut self) -> impl Future<Output = Report> + Send {
         std::future::ready(Report::default())
+    }
+    /// How often [`Self::report`] is wanted.
+    fn reports_every(&self) -> Option<Duration> {
+        None
+    }
+    /// Whether there is a connection.
+    fn is_open(&self) -> bool {
+        false
+    }
+    /// Tells how the gateway is; gives orders.
+    fn report(&mut self, _: &Vitals) -> impl Future<Output = Option<Orders>> + Send {
+        std::future::ready(None)
+    }
+    /// The number of the last gap that is stored.
+    fn gaps_after(&self) -> i64 {
+        0
+    }
+    /// Stores gaps; whether all are there.
+    fn gaps(&mut self, _: &[Gap], _store: &str) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
     }
     fn limits(&self) -> (usize, usize);
     fn deliver(&mut self, documents: &mut [Document], store: &str) -> impl Future<Output = Report> + Send;
@@ -30,6 +51,26 @@ impl Way for Upstream {
 
     async fn greet(&mut self) -> Report {
         self.greet().await
+    }
+
+    fn reports_every(&self) -> Option<Duration> {
+        self.reports_every()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    async fn report(&mut self, vitals: &Vitals) -> Option<Orders> {
+        self.report(vitals).await
+    }
+
+    fn gaps_after(&self) -> i64 {
+        self.gaps_after()
+    }
+
+    async fn gaps(&mut self, gaps: &[Gap], store: &str) -> bool {
+        self.gaps(gaps, store).await
     }
 
     fn limits(&self) -> (usize, usize) {

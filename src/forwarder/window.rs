@@ -188,6 +188,16 @@ impl Window {
         self.documents.is_empty()
     }
 
+    /// Where the window of the oldest document begins that waits.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        self.documents.iter().map(|document| document.window.start()).min()
+    }
+
+    /// Documents that wait.
+    pub(super) const fn len(&self) -> usize {
+        self.documents.len()
+    }
+
     pub(super) fn has_packed(&self) -> bool {
         self.segments.iter().any(|segment| !segment.packed.is_empty())
     }
@@ -267,6 +277,7 @@ mod tests {
             retention: None,
             shape: Shape::default(),
             collections: Collections::new("telemetry", "buckets", None),
+            series: false,
             meta: std::collections::HashMap::new(),
         })
     }

@@ -75,6 +75,10 @@ fn store(sections: &Sections, findings: &mut Findings<'_>) {
         let words = format!("{} is outside 10ms to 10m", time(store.commit_every));
         findings.wrong(&KeyPath::of(&["store", "commit_every"]), words);
     }
+    if !COMMIT_EVERY.contains(&store.commit_every_resendable) {
+        let words = format!("{} is outside 10ms to 10m", time(store.commit_every_resendable));
+        findings.wrong(&KeyPath::of(&["store", "commit_every_resendable"]), words);
+    }
     if store.write_behind > MAX_WRITE_BEHIND {
         let words = format!("{} is outside 0s to 10m", time(store.write_behind));
         findings.wrong(&KeyPath::of(&["store", "write_behind"]), words);

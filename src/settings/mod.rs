@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::model::{Admission, FieldName, Policies, SensorName, SiteName, SourceName};
-use crate::sources::{KINDS, Kind, SourceConfig};
+use crate::sources::{KINDS, Kind, SourceConfig, devices};
 use crate::{clock, store, upstream, web};
 
 pub use problem::{Problem, Problems};
@@ -88,11 +88,15 @@ pub fn load_with(
     path: &Path,
     environment: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Settings, Problems> {
-    let merged = match layers::merge(path, environment) {
+    let mut merged = match layers::merge(path, environment) {
         Ok(merged) => merged,
         Err(found) => return Err(Problems::of(found)),
     };
     let mut problems = merged.problems;
+    for (keys, words) in devices::expand(&mut merged.tree, &path.with_file_name("devices")) {
+        let keys = keys.iter().fold(place::KeyPath::default(), |path, key| path.join(&place::KeyPath::parse(key)));
+        problems.push(Problem::new(merged.places.find(&keys), format!("`{keys}`: {words}")));
+    }
     let sections = read::sections(merged.tree, kinds, &merged.places, &mut problems);
     let mut findings = Findings { places: &merged.places, problems, warnings: Vec::new() };
     check::check(&sections, &mut findings);

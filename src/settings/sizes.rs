@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Settings;
 use crate::model::{BucketPolicy, FieldName, Fields, Sample, Value};
+use crate::store::Config;
 
 /// Bytes that one reading of two fields takes in the store, journal or bucket (measured: 3 to 12; the upper end).
 pub const STORED_BYTES_PER_READING: u64 = 12;
@@ -19,6 +20,8 @@ pub const DOCUMENT_HEAD_BYTES: u64 = 600;
 const COMMIT_BYTES: f64 = 4096.0 + 2000.0;
 /// How often each byte of a commit reaches the card: log, then database.
 const WRITTEN_PER_BYTE: f64 = 1.75;
+/// Times that `check --explain` compares.
+const CHOICES_MS: [u64; 6] = [100, 1_000, 5_000, 10_000, 30_000, 60_000];
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
 /// What is assumed where the site file cannot know.
@@ -96,10 +99,47 @@ pub fn of(settings: &Settings, load: Load) -> SiteSizes {
         load,
         readings_per_day: load.readings_per_day() * load.sensors as f64,
         outage_days: outage_days(store.max_bytes.as_u64(), load),
-        flash_bytes_per_day: flash_bytes_per_day(store.commit_every, load),
+        flash_bytes_per_day: flash_bytes_per_day(commit_every(settings), load),
         bucket: bucket(&settings.policies.default, load),
         sensors: sensors.into_iter().map(|(name, policy)| (name.to_string(), bucket(policy, load))).collect(),
     }
+}
+
+/// How long a batch waits: the longer time only if every source can send again.
+pub fn commit_every(settings: &Settings) -> Duration {
+    let Config { commit_every, commit_every_resendable, .. } = settings.store;
+    let all_resend = settings.sources.iter().all(|source| source.config.claims().resends);
+    if all_resend { commit_every_resendable.max(commit_every) } else { commit_every }
+}
+
+/// One choice of `commit_every`, and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// How long a batch waits, in milliseconds.
+    pub commit_every_ms: u64,
+    /// Whether it is what the site file says.
+    pub chosen: bool,
+    /// Bytes written to the card per day.
+    pub flash_bytes_per_day: u64,
+    /// Readings that a power cut costs at most, of sources that cannot send again.
+    pub readings_at_risk: u64,
+}
+
+/// The usual choices and the site's own, shortest first.
+pub fn choices(settings: &Settings, load: Load) -> Vec<Choice> {
+    let own = commit_every(settings);
+    let mut times: Vec<Duration> = CHOICES_MS.map(Duration::from_millis).to_vec();
+    times.push(own);
+    times.sort_unstable();
+    times.dedup();
+    let choice = |every: Duration| Choice {
+        commit_every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
+        chosen: every == own,
+        flash_bytes_per_day: flash_bytes_per_day(every, load),
+        readings_at_risk: (load.sensors as f64 * (every.as_secs_f64() * 1000.0 / load.every_ms as f64).max(1.0)).ceil()
+            as u64,
+    };
+    times.into_iter().map(choice).collect()
 }
 
 /// One sensor's buckets.

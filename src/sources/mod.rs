@@ -3,12 +3,14 @@
 //! Every source runs under [`supervise`]: an error or a panic is reported, counted and followed by a new start after a
 //! pause; one broken sensor never stops another. Sources are dropped, not told to stop, so each await may be the last.
 
+pub mod devices;
 mod line;
 mod modbus_rtu;
 pub mod mqtt;
-mod serial;
+pub mod serial;
 mod simulated;
 pub mod table;
+mod telegrams;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -18,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+
+pub use self::serial::recording::Recording;
 
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
@@ -48,7 +52,18 @@ pub type ReadTable = fn(config::Value) -> Result<Box<dyn SourceConfig>, ReadErro
 pub type Run<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[line::KIND, modbus_rtu::KIND, mqtt::KIND, simulated::KIND];
+pub const KINDS: &[Kind] = &[
+    telegrams::BINARY,
+    telegrams::DSMR,
+    telegrams::IEC,
+    line::KIND,
+    modbus_rtu::KIND,
+    modbus_rtu::TCP,
+    mqtt::KIND,
+    telegrams::NMEA,
+    simulated::KIND,
+    telegrams::SML,
+];
 
 /// A source's table that cannot be read: where in it, and why (serde's words).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +93,13 @@ pub trait SourceConfig: Debug + Send {
     }
     /// The source itself.
     fn build(self: Box<Self>) -> Box<dyn Source>;
+    /// The source, reading a recording once instead of what the table names; `over` is told at its end. `None` if this
+    /// kind has nothing that could be recorded.
+    fn replay(self: Box<Self>, _recording: Recording, _over: Arc<tokio::sync::Notify>) -> Option<Box<dyn Source>> {
+        None
+    }
+    /// Makes it a mere listener, beside a gateway that is at work with the same table.
+    fn listen_only(&mut self) {}
 }
 
 /// What only one source may have.
@@ -89,6 +111,8 @@ pub struct Claims {
     pub client: Option<(String, String)>,
     /// Sensors whose names are fixed in the table.
     pub sensors: Vec<String>,
+    /// Whether whoever sends keeps each reading until we confirm it.
+    pub resends: bool,
     /// Units declared there, as (sensor, field, unit).
     pub units: Vec<(String, String, String)>,
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::StoreError;
 use super::segment::Entry;
-use crate::model::{DeadLetter, LossReason, LostBucket, SealedBucket};
+use crate::model::{DeadLetter, LossReason, LostBucket, SealedBucket, Timestamp};
 
 /// A segment of sealed buckets; numbers grow with time and are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,14 +68,47 @@ pub struct Settled {
     pub dead_letters: Vec<DeadLetter>,
 }
 
+/// An entry of the loss ledger that changes no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Grows with time and is never used twice.
+    pub id: i64,
+    /// When it was put on record.
+    pub at: Timestamp,
+    /// Whose readings, if it was one sensor's.
+    pub sensor: Option<String>,
+    /// From when.
+    pub first: Timestamp,
+    /// Until when.
+    pub last: Timestamp,
+    /// How many.
+    pub samples: u64,
+    /// Why, in a fixed word.
+    pub reason: String,
+}
+
 /// The forwarder's view of the store.
 pub trait Backlog: Send {
     /// The oldest segment after the last one drawn; waits until there is one. `None` when the store has ended and
     /// nothing is left to draw. Dropped half-way, nothing is drawn.
     fn next(&mut self) -> impl Future<Output = Result<Option<Parcel>, StoreError>> + Send;
 
-    /// Draw from the oldest segment again.
+    /// Draw from the oldest segment again, what was put behind included.
     fn rewind(&mut self);
+
+    /// Whether [`Self::next`] has a segment to draw now.
+    fn has_next(&self) -> bool {
+        false
+    }
+
+    /// Puts everything that waits now behind: [`Self::next`] goes on with what is sealed from now on, [`Self::next_old`]
+    /// draws the rest.
+    fn split(&mut self) {}
+
+    /// The oldest segment of what was put behind; `None` when all of it is drawn. Dropped half-way, nothing is drawn.
+    fn next_old(&mut self) -> impl Future<Output = Result<Option<Parcel>, StoreError>> + Send {
+        std::future::ready(Ok(None))
+    }
 
     /// Deletes what is delivered and keeps what was refused; returns when that is on disk, or, for segments that never
     /// were there, when it is certain to be with a later commit.
@@ -83,6 +116,16 @@ pub trait Backlog: Send {
 
     /// Whether the upstream takes what it is sent: while it does, sealed buckets need not be written before they are sent.
     fn upstream_takes(&mut self, _takes: bool) {}
+
+    /// Entries of the loss ledger after number `after` that change no more, oldest first, at most `most`.
+    fn losses(
+        &mut self,
+        _after: i64,
+        _now: Timestamp,
+        _most: usize,
+    ) -> impl Future<Output = Result<Vec<Lost>, StoreError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 
     /// The random id, eight hex digits, that was born with the database file.
     fn store_id(&self) -> &str;

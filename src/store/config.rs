@@ -17,6 +17,9 @@ pub struct Config {
     /// Longest time an accepted reading waits for its commit; also the loss window for sources that cannot resend.
     #[serde(with = "humantime_serde")]
     pub commit_every: Duration,
+    /// The same for batches of nothing but what its sender keeps until we have it; never shorter than `commit_every`.
+    #[serde(with = "humantime_serde")]
+    pub commit_every_resendable: Duration,
     /// How long a sealed bucket may wait for its delivery before it is written, while the upstream takes what it is
     /// sent; zero: every bucket is written when it is sealed.
     #[serde(with = "humantime_serde")]
@@ -49,6 +52,7 @@ impl Default for Config {
             path: "/var/lib/tipbucket/tipbucket.db".into(),
             max_bytes: ByteSize::gib(2),
             commit_every: Duration::from_secs(1),
+            commit_every_resendable: Duration::from_secs(1),
             write_behind: Duration::from_secs(30),
             keep_raw: Duration::ZERO,
             keep_rollups: Duration::from_secs(30 * 24 * 3600),

@@ -13,12 +13,12 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::blocks::Blocks;
 use super::error::Doing;
-use super::{StoreError, schema, wal};
+use super::{StoreError, schema, wal, wear};
 
 /// Small pages: a commit dirties one page, and a small frame mostly touches one 4 KiB block.
 pub(super) const PAGE_BYTES: u64 = 1024;
 /// One page of the write-ahead log with its header.
-const FRAME_BYTES: u64 = PAGE_BYTES + 24;
+pub(super) const FRAME_BYTES: u64 = PAGE_BYTES + 24;
 /// The knee: pages rewritten many times between checkpoints are copied once, and start-up still reads it in no time.
 const MAX_WAL_BYTES: u64 = 16 << 20;
 /// A log smaller than this would be checkpointed all the time.
@@ -215,6 +215,15 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -256; PRAGMA query_only = 1;").doing(&doing)?;
     db.busy_timeout(std::time::Duration::from_secs(5)).doing(&doing)?;
     Ok(db)
+}
+
+/// Copies the log, and tells how many bytes that wrote.
+pub(super) fn checkpoint_and_measure(db: &Connection, path: &Path) -> Result<u64, StoreError> {
+    let (_, before) = log_frames(db)?;
+    checkpoint(db)?;
+    let (_, after) = log_frames(db)?;
+    // Counting is not worth failing for.
+    Ok(wear::copied(&path.with_file_name(log_name(path)), before..after.max(before)).unwrap_or(0))
 }
 
 /// Copies the log's pages into the file, without waiting for readers. Never truncates the log.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::blocks::Blocks;
-use super::database::Budget;
 use super::error::Doing;
 use super::held::Held;
 use super::lazy::Pool;
@@ -21,6 +20,7 @@ use super::record::Record;
 use super::schema::META_SALVAGE;
 use super::state::State;
 use super::waiting::TurnedAwayLoss;
+use super::wear::Wear;
 use super::{Delivery, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, quota, recovery, segment};
 use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
@@ -28,11 +28,8 @@ use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
-/// Most commits that only make room before one that needs it: the journal gives up half of what it has in each.
-const MAX_MAKING: usize = 4;
-/// After so long a commit that found no room is tried even if there seems to be no more.
-const TRY_ANYWAY: Duration = Duration::from_secs(60);
-
+/// Bytes of samples in open buckets above which the largest are sealed: ten thousand sensors with some 250 samples each.
+const MAX_OPEN_BYTES: usize = 6 << 20;
 /// By how much the clock must go back to count as set: less is the kernel's own adjustment.
 const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
@@ -83,6 +80,8 @@ pub(super) struct Report {
     pub thinned: u64,
     /// Buckets deleted undelivered.
     pub evicted: u64,
+    /// Bytes written to the card.
+    pub written: u64,
     /// Samples whose times were put right.
     pub restamped: u64,
     /// Samples that went into unsynced buckets.
@@ -100,7 +99,7 @@ pub(super) struct Count {
 
 impl Report {
     /// What making room did beforehand.
-    fn join(&mut self, made: Self) {
+    pub(super) fn join(&mut self, made: Self) {
         self.thinned += made.thinned;
         self.evicted += made.evicted;
         self.lost.iter_mut().zip(made.lost).for_each(|(lost, more)| *lost += more);
@@ -133,17 +132,19 @@ impl Count {
 pub(super) struct Engine {
     pub(super) db: Connection,
     pub(super) state: State,
-    sound: bool,
+    /// What its commits write.
+    pub(super) wear: Wear,
+    pub(super) sound: bool,
     /// What making room did that was not enough, and is not told yet.
-    made: Report,
+    pub(super) made: Report,
     /// When a commit found no room although there seemed to be some, and until when that is believed.
-    full: Option<(Fill, Timestamp)>,
+    pub(super) full: Option<(Fill, Timestamp)>,
 }
 
 impl Engine {
     /// An engine whose memory is what the database says.
-    pub(super) fn new(db: Connection, state: State) -> Self {
-        Self { db, state, sound: true, made: Report::default(), full: None }
+    pub(super) fn new(db: Connection, state: State, wear: Wear) -> Self {
+        Self { db, state, wear, sound: true, made: Report::default(), full: None }
     }
 
     /// Applies a batch and writes it. Afterwards it is on disk. On an error what it brings is not; then this engine is of
@@ -159,26 +160,8 @@ impl Engine {
         Ok(report)
     }
 
-    /// Whether there is room for readings, or could be made. What is settled is deleted for it.
-    fn find_room(&mut self, batch: &Batch, now: Timestamp) -> Result<bool, StoreError> {
-        let settled = batch.settled.clone();
-        let mut settled = Batch { settled, only_settle: true, ..Batch::default() };
-        for _ in 0..MAX_MAKING {
-            if self.has_room(now)? {
-                return Ok(true);
-            }
-            let made = self.write(&settled, now, true)?;
-            self.made.join(made);
-            settled.settled.clear();
-            if !made.committed {
-                break;
-            }
-        }
-        self.has_room(now)
-    }
-
     /// One transaction; `wants_room`: also if there is nothing to write but room to be made.
-    fn write(&mut self, batch: &Batch, now: Timestamp, wants_room: bool) -> Result<Report, StoreError> {
+    pub(super) fn write(&mut self, batch: &Batch, now: Timestamp, wants_room: bool) -> Result<Report, StoreError> {
         let budget = self.limit()?;
         self.sound = false;
         self.state.is_tight = wants_room || Fill::of(&self.db, &self.state, budget)?.is_tight();
@@ -186,6 +169,7 @@ impl Engine {
         let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
             self.state.bucketer.close_due(now, MAX_SEALS);
+            self.state.bucketer.close_largest(MAX_OPEN_BYTES);
             release = self.state.release(&self.db, &mut report)?;
             overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
@@ -215,10 +199,11 @@ impl Engine {
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
         }
-        self.state.kept.make_room(&tx, budget, now)?;
         if let Some(release) = &release {
             self.state.settle_release(&tx, release)?;
         }
+        let believed = self.state.believed(now);
+        self.state.kept.make_room(&tx, budget, believed)?;
         (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
         self.state.names.save(&tx)?;
         self.state.write_lazy(&tx, &overdue, &mut record)?;
@@ -227,55 +212,23 @@ impl Engine {
             self.state.next_segment += 1;
             self.state.backlog.inserted(segment.buckets(), segment.samples.into());
         }
+        self.state.note_held(&tx)?;
         if !batch.only_settle {
             self.state.kept.write(&tx, now, false)?;
-        }
-        self.state.held.insert_fresh(&tx, self.state.calendar.number)?;
-        if self.state.calendar_is_new {
-            self.state.calendar.save(&tx)?;
-            self.state.calendar_is_new = false;
         }
         let losses = std::mem::take(&mut self.state.losses);
         report.lost = losses.totals();
         self.state.ledger.record(&tx, &losses, now)?;
         letters::store(&tx, &letters, self.state.budget)?;
-        self.state.journal_record(&tx, seq, record)?;
+        let low = self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         self.state.lazy.publish();
         report.committed = true;
         self.sound = true;
         Ok(report)
-    }
-
-    /// Whether this engine can go on: nothing was begun, or what was begun is committed.
-    pub(super) const fn is_sound(&self) -> bool {
-        self.sound
-    }
-
-    /// A commit of an earlier engine found no room although there seemed to be some: not before there is more.
-    pub(super) fn found_no_room(&mut self, now: Timestamp) {
-        if let Ok(fill) = self.limit().and_then(|budget| Fill::of(&self.db, &self.state, budget)) {
-            self.full = Some((fill, now.plus(TRY_ANYWAY)));
-        }
-    }
-
-    fn has_room(&mut self, now: Timestamp) -> Result<bool, StoreError> {
-        let fill = Fill::of(&self.db, &self.state, self.limit()?)?;
-        if self.full.is_some_and(|(before, until)| !fill.is_better_than(before) && now < until) {
-            return Ok(false);
-        }
-        self.full = None;
-        Ok(fill.has_room(self.state.setup.when_full))
-    }
-
-    /// How full the budget is.
-    pub(super) fn fill(&self) -> Result<Fill, StoreError> {
-        let pages = self.db.query_row("PRAGMA page_count", [], |row| row.get(0)).doing("measure the database")?;
-        let setup = &self.state.setup;
-        Fill::of(&self.db, &self.state, self.state.budget.on_disk(&setup.path, pages, &setup.blocks))
     }
 
     /// Tells how the clock stands, before each commit. In a new boot what the last one left open is closed first: it is on
@@ -311,48 +264,6 @@ impl Engine {
         self.state.is_releasing(moment)
     }
 
-    /// Holds SQLite to the budget, or to what the disk has room for; on a full disk the log must not outgrow its size.
-    fn limit(&self) -> Result<Budget, StoreError> {
-        let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
-        let path = &self.state.setup.path;
-        let budget = self.state.budget.on_disk(path, pragma("PRAGMA page_count")?, &self.state.setup.blocks);
-        pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
-        if database::is_disk_short(path) {
-            let (frames, copied) = database::log_frames(&self.db)?;
-            if frames * 2 > budget.checkpoint_frames() && frames > copied {
-                database::checkpoint(&self.db)?;
-            }
-        }
-        Ok(budget)
-    }
-
-    /// Brings some of a damaged file back; `true` when all of it is. Makes room for it first, if `when_full` allows that.
-    pub(super) fn bring_back(&mut self, salvage: &mut Salvage, now: Timestamp) -> Result<bool, StoreError> {
-        let budget = self.limit()?;
-        if Fill::of(&self.db, &self.state, budget)?.is_high() {
-            self.write(&Batch { only_settle: true, ..Batch::default() }, now, true)?;
-            if !Fill::of(&self.db, &self.state, budget)?.has_room(self.state.setup.when_full) {
-                return Ok(false);
-            }
-        }
-        let done = salvage.step(&self.db)?;
-        if done {
-            self.state.aside.is_busy = false;
-            self.recount()?;
-        }
-        Ok(done)
-    }
-
-    /// Adds to the reserve, if it is time for that; after the receipts, and between two commits.
-    pub(super) fn top_up(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let percent = self.fill()?.percent();
-        let budget = self.limit()?;
-        let done = self.state.reserve.top_up(&self.db, budget, percent, now);
-        // After a failure of the disk this connection is not believed any more.
-        self.sound = matches!(done, Ok(()) | Err(StoreError::Full { .. }));
-        done
-    }
-
     /// When the next bucket is due to be sealed, or a sealed one to be written.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.state.bucketer.next_due().into_iter().chain(self.state.lazy.next_due()).min()
@@ -382,18 +293,18 @@ impl Engine {
     }
 
     /// Counts anew what waits, after rows came back, and puts it on record.
-    fn recount(&mut self) -> Result<(), StoreError> {
+    pub(super) fn recount(&mut self) -> Result<(), StoreError> {
         self.state.backlog = segment::count(&self.db)?;
         self.state.held = Held::load(&self.db)?.0;
         self.state.count_stored();
         self.state.settle_accounts();
         let seq = self.state.seq + 1;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
-        self.state.journal_record(&tx, seq, Record::default())?;
+        let low = self.state.journal_record(&tx, seq, Record::default())?;
         tx.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that all segments are back")?;
         tx.commit().doing("commit")?;
         self.state.seq = seq;
-        self.state.journal.trim(self.state.low(seq));
+        self.state.journal.trim(low);
         Ok(())
     }
 
@@ -432,8 +343,9 @@ impl Engine {
     }
 
     /// Whether the write-ahead log is long enough to be copied into the file.
-    pub(super) fn is_log_long(&self) -> Result<bool, StoreError> {
+    pub(super) fn is_log_long(&mut self) -> Result<bool, StoreError> {
         let (frames, copied) = database::log_frames(&self.db)?;
+        self.wear.committed(frames);
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Gathered {
     pub weight: usize,
     /// A source cannot go on without this commit.
     pub urgent: bool,
+    /// It holds what would be lost for good if the process died now: nobody keeps it until a receipt.
+    pub pressing: bool,
     pub replies: Vec<oneshot::Sender<()>>,
 }
 
@@ -36,6 +38,7 @@ impl Gathered {
     pub(super) fn add(&mut self, delivery: Delivery, weight: u32) {
         self.weight += weight as usize;
         self.urgent |= delivery.urgent;
+        self.pressing |= delivery.receipt.is_none();
         self.batch.deliveries.push(delivery);
     }
 

@@ -141,6 +141,21 @@ impl State {
         is_news || self.verdict(moment, boot, first).is_some()
     }
 
+    /// Now, if that is believed: nothing grows old by a clock that is not trusted.
+    pub(super) fn believed(&self, now: Timestamp) -> Timestamp {
+        if self.moment.as_ref().is_none_or(Moment::is_trusted) { now } else { Timestamp::EPOCH }
+    }
+
+    /// Writes what is newly held, and what is new about the clock.
+    pub(super) fn note_held(&mut self, tx: &Connection) -> Result<(), StoreError> {
+        self.held.insert_fresh(tx, self.calendar.number)?;
+        if self.calendar_is_new {
+            self.calendar.save(tx)?;
+            self.calendar_is_new = false;
+        }
+        Ok(())
+    }
+
     /// How many samples are held.
     pub(super) fn held_samples(&self) -> u64 {
         if self.bucketer.held_buckets() == 0 {

@@ -25,8 +25,6 @@ use crate::model::bucketer::Closed;
 
 /// Bytes of packs in memory above which the oldest are written: half a minute at 20,000 readings a second.
 const MAX_BYTES: usize = 2 << 20;
-/// With more segments than this before it a pack would not be delivered within any sensible bound.
-const MAX_AHEAD: u64 = 64;
 
 /// Committed packs that wait for delivery in memory, and whether the upstream takes what it is sent.
 #[derive(Clone, Debug, Default)]
@@ -113,9 +111,9 @@ impl Lazy {
         Self { bound, pool, ..Self::default() }
     }
 
-    /// Whether what is sealed now should wait in memory, with `rows` written and not delivered.
-    pub(super) fn wants(&self, rows: Count) -> bool {
-        !self.bound.is_zero() && self.pool.is_up() && rows.segments <= MAX_AHEAD
+    /// Whether what is sealed now should wait in memory. What waits from an outage does not matter: new buckets go first.
+    pub(super) fn wants(&self) -> bool {
+        !self.bound.is_zero() && self.pool.is_up()
     }
 
     /// Takes a pack in; its record is being written.

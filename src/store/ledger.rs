@@ -11,14 +11,14 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 
 use super::error::Doing;
-use super::{StoreError, database, schema};
+use super::{Lost, StoreError, database, schema};
 use crate::model::{LossReason, Timestamp};
 
 /// Most entries, about half a megabyte; the older ones are joined then.
 const MAX_ENTRIES: u64 = 10_000;
 /// How long one entry takes in what is lost of its sensor for its reason: a commit per second of refusals must not write
 /// a row per second. Whoever passes entries on takes those that are older, since they change no more.
-pub const SPAN: Duration = Duration::from_secs(3600);
+pub(super) const SPAN: Duration = Duration::from_secs(3600);
 /// How many reasons there are.
 pub(super) const REASONS: usize = LossReason::ALL.len();
 
@@ -145,7 +145,7 @@ impl Ledger {
     }
 
     /// Joins the older half of the entries: rows of one sensor and reason, and if too many are left, of one reason.
-    /// What was passed on stays apart from what was not, and the number of a joined row is the highest of its rows'.
+    /// The number of a joined row is the highest of its rows': what was passed on upstream is not passed on again.
     fn condense(&mut self, db: &Connection) -> Result<(), StoreError> {
         let sql = "SELECT id FROM ledger ORDER BY id LIMIT 1 OFFSET ?1";
         let middle: i64 = db.query_row(sql, [MAX_ENTRIES / 2], |row| row.get(0)).doing("condense the ledger")?;
@@ -153,10 +153,10 @@ impl Ledger {
             db.execute_batch(&format!(
                 "CREATE TEMP TABLE joined AS
                      SELECT max(id) AS id, max(at) AS at, {sensor} AS sensor, reason, min(first) AS first, max(last) AS last,
-                            sum(samples) AS samples, sent FROM ledger WHERE id <= {middle} GROUP BY {sensor}, reason, sent;
+                            sum(samples) AS samples FROM ledger WHERE id <= {middle} GROUP BY {sensor}, reason;
                  DELETE FROM ledger WHERE id <= {middle};
-                 INSERT INTO ledger (id, at, sensor, reason, first, last, samples, sent)
-                     SELECT id, at, sensor, reason, first, last, samples, sent FROM joined;
+                 INSERT INTO ledger (id, at, sensor, reason, first, last, samples)
+                     SELECT id, at, sensor, reason, first, last, samples FROM joined;
                  DROP TABLE joined;"
             ))
             .doing("condense the ledger")?;
@@ -176,39 +176,20 @@ fn reason_of(word: &str) -> LossReason {
     LossReason::of_word(word).unwrap_or(LossReason::Damaged)
 }
 
-/// One entry of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Grows with time and is never used twice.
-    pub id: i64,
-    /// When it began.
-    pub at: Timestamp,
-    /// Whose readings; `None`: of a sensor without a number, not known, or of several.
-    pub sensor: Option<String>,
-    /// Why they are lost.
-    pub reason: LossReason,
-    /// Every one of them lies between these two times.
-    pub first: Timestamp,
-    /// See `first`.
-    pub last: Timestamp,
-    /// How many.
-    pub samples: u64,
-}
-
 /// The entries after `after` that began at `until` or before, oldest first, at most `most`. Those that began [`SPAN`] ago
 /// change no more.
-pub(super) fn entries(db: &Connection, after: i64, until: Timestamp, most: usize) -> Result<Vec<Entry>, StoreError> {
+pub(super) fn entries(db: &Connection, after: i64, until: Timestamp, most: usize) -> Result<Vec<Lost>, StoreError> {
     let sql = "SELECT ledger.id, at, sensor.name, reason, first, last, samples
                FROM ledger LEFT JOIN sensor ON sensor.id = ledger.sensor
                WHERE ledger.id > ?1 AND at <= ?2 ORDER BY ledger.id LIMIT ?3";
     let mut select = db.prepare_cached(sql).doing("read the ledger")?;
     let rows = select.query_map(params![after, until.as_millis(), most], |row| {
         let time = |i| Ok::<_, rusqlite::Error>(Timestamp::clamped(row.get(i)?));
-        Ok(Entry {
+        Ok(Lost {
             id: row.get(0)?,
             at: time(1)?,
             sensor: row.get(2)?,
-            reason: reason_of(&row.get::<_, String>(3)?),
+            reason: row.get(3)?,
             first: time(4)?,
             last: time(5)?,
             samples: row.get(6)?,
@@ -218,7 +199,7 @@ pub(super) fn entries(db: &Connection, after: i64, until: Timestamp, most: usize
 }
 
 /// Entries of the ledger in the store at `path`, read beside its daemon or without one; see the module's text.
-pub fn losses(path: &Path, after: i64, until: Timestamp, most: usize) -> Result<Vec<Entry>, StoreError> {
+pub fn losses(path: &Path, after: i64, until: Timestamp, most: usize) -> Result<Vec<Lost>, StoreError> {
     let db = database::open_reader(path)?;
     schema::readable(&db, &path.display().to_string())?;
     entries(&db, after, until, most)

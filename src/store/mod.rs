@@ -39,6 +39,7 @@ mod rehearsal;
 mod repair;
 mod reserve;
 mod rollups;
+mod room;
 mod schema;
 mod segment;
 mod state;
@@ -49,16 +50,17 @@ mod thin;
 mod view;
 mod waiting;
 mod wal;
+mod wear;
 mod writer;
 
 pub use accounts::Accounts;
-pub use backlog::{Backlog, PackedBucket, Parcel, SegmentId, Settled};
+pub use backlog::{Backlog, Lost, PackedBucket, Parcel, SegmentId, Settled};
 pub use config::{Config, WhenFull};
 pub use contents::{Contents, contents};
 pub use delivery::{Delivery, Origin, OriginKind, Receipt};
 pub use error::StoreError;
 pub use inlet::{Closed, Deliveries, Inlet, inlet};
-pub use ledger::{Entry as LedgerEntry, SPAN as LEDGER_SPAN, losses};
+pub use ledger::losses;
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
@@ -128,6 +130,7 @@ pub async fn open(
         names,
         head,
         commit_every: config.commit_every,
+        commit_every_resendable: config.commit_every_resendable.max(config.commit_every),
         clock,
         stats,
     };

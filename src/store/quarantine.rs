@@ -41,7 +41,7 @@ const SMALL: &[(&str, &str)] = &[
     ("slot", "data"),
     ("spill", "data"),
     ("dead_letter", "at, kind, source, place, reason, payload, packed, samples"),
-    ("ledger", "at, sensor, reason, first, last, samples, sent"),
+    ("ledger", "at, sensor, reason, first, last, samples"),
 ];
 /// Tables that may be large, in the order in which they come back.
 const LARGE: [(&str, &str); 2] = [SEGMENT, HELD];
@@ -184,11 +184,6 @@ impl Salvage {
         let noted = format!("{} {} {set}", self.table, self.next);
         let write = "INSERT OR REPLACE INTO meta (id, data) VALUES (?1, ?2)";
         fresh.execute(write, params![META_SALVAGE, noted.as_bytes()]).doing("note how far the salvage is").map(|_| ())
-    }
-
-    /// Rows that were brought back, and steps over what cannot be read.
-    pub(super) const fn counts(&self) -> (u64, u64) {
-        (self.rows, self.skipped)
     }
 
     /// Brings some segments back; `true` when all are.

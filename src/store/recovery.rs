@@ -24,6 +24,7 @@ use super::redelivery::Redelivery;
 use super::reserve::Reserve;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
+use super::wear::Wear;
 use super::{StoreError, frame, segment};
 use crate::model::bucketer::{BucketKey, Bucketer, Group, Open, Opened, sensor_of};
 use crate::model::codec::Row;
@@ -38,15 +39,17 @@ pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, Store
     let budget = Budget::at(&setup.path, setup.max_bytes);
     let db = database::open_writer(&setup.path, budget, &setup.blocks)?;
     names::fill_sums(&db)?;
-    let state = rebuild(&db, setup, budget, reader)?;
-    Ok(Engine::new(db, state))
+    let mut state = rebuild(&db, setup, budget, reader)?;
+    recall_time(&db, &mut state)?;
+    state.count_stored();
+    let (frames, _) = database::log_frames(&db)?;
+    Ok(Engine::new(db, state, Wear::new(frames)))
 }
 
 /// Rebuilds everything in memory. Only reads.
 pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &NameReader) -> Result<State, StoreError> {
     let names = Names::load(db, setup.max_sensors, reader)?;
     let Replay { journal, last, newest, records } = Journal::read(db)?;
-    let (held, held_until) = Held::load(db)?;
     let aside = Aside::beside(&setup.path);
     let mut state = State {
         next_segment: segment::last(db)? + 1,
@@ -72,9 +75,9 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
         spills: HashMap::new(),
         next_spill: 0,
         moment: None,
-        calendar: Calendar::load(db)?,
+        calendar: Calendar::default(),
         calendar_is_new: false,
-        held,
+        held: Held::default(),
         stamps: HashMap::default(),
     };
     let mut known = load_snapshot(db, &mut state)?;
@@ -94,7 +97,14 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
     state.lazy.recovered(thawing)?;
     state.redelivery.started();
     (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
-    state.count_stored();
+    Ok(state)
+}
+
+/// What is held, and what is known of the clock. The next boot's steady line begins after everything that is stored.
+fn recall_time(db: &Connection, state: &mut State) -> Result<(), StoreError> {
+    let (held, held_until) = Held::load(db)?;
+    state.held = held;
+    state.calendar = Calendar::load(db)?;
     let sealed_until = segment::until(db)?.max(state.lazy.until());
     let (line, all): (Vec<&Open>, Vec<&Open>) =
         state.bucketer.open_iter().partition(|open| open.key.is_held() || open.clock == ClockState::Unsynced);
@@ -102,7 +112,7 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
         |opens: &[&Open], others| opens.iter().map(|open| open.latest()).max().max(Some(others)).unwrap_or_default();
     let (line, all) = (latest(&line, held_until), latest(&all, sealed_until));
     state.calendar.catch_up(line, all);
-    Ok(state)
+    Ok(())
 }
 
 /// What waits for delivery as the newest record tells it; counted if there is none that does, or rows are being brought

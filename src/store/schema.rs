@@ -45,11 +45,10 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE held    (id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, buckets INTEGER NOT NULL,
                            samples INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
                            data BLOB NOT NULL) STRICT;
-     -- The ledger: a row for each sensor (its number), reason (a fixed word) and stretch of time. `sent`: passed on upstream.
+     -- The ledger: a row for each sensor (its number), reason (a fixed word) and stretch of time.
      ALTER TABLE ledger RENAME TO ledger_1;
      CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor INTEGER, reason TEXT NOT NULL,
-                           first INTEGER NOT NULL, last INTEGER NOT NULL, samples INTEGER NOT NULL,
-                           sent INTEGER NOT NULL DEFAULT 0) STRICT;
+                           first INTEGER NOT NULL, last INTEGER NOT NULL, samples INTEGER NOT NULL) STRICT;
      INSERT INTO ledger (id, at, reason, first, last, samples)
          SELECT id, at, CASE reason WHEN 'too many sensors' THEN 'too-many-sensors' WHEN 'thinned' THEN reason
                         WHEN 'evicted' THEN reason ELSE 'refused-upstream' END,

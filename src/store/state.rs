@@ -212,7 +212,7 @@ impl State {
         let mut record = Record { traces, groups: step.groups, ..Record::default() };
         let (mut packer, mut held) = (Packer::default(), Packer::default());
         let mut segments = Vec::new();
-        let lazy = self.lazy.wants(self.backlog);
+        let lazy = self.lazy.wants();
         let first_seq = step.closed.iter().map(Closed::first_seq).min().unwrap_or(seq);
         for closed in step.closed {
             if !lazy || closed.key().is_held() {
@@ -241,8 +241,9 @@ impl State {
         Ok((record, segments))
     }
 
-    /// Writes the record, and what must be written beside it so that old records can go.
-    pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<(), StoreError> {
+    /// Writes the record, and what must be written beside it so that old records can go; the lowest record that is needed
+    /// then.
+    pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<u64, StoreError> {
         record.next_segment = self.next_segment;
         record.backlog = self.backlog.buckets;
         record.accounts = Some(Accounts { stored: self.backlog.samples, ..self.accounts });
@@ -263,7 +264,9 @@ impl State {
             recovery::store_snapshot(tx, seq, self)?;
             self.snapshot_seq = seq;
         }
-        self.journal.write(tx, seq, self.low(seq), &frame::seal(&record.encode()))
+        let low = self.low(seq);
+        self.journal.write(tx, seq, low, &frame::seal(&record.encode()))?;
+        Ok(low)
     }
 
     /// How long the journal may be while room is short.
@@ -331,7 +334,7 @@ impl State {
     }
 
     /// The lowest record that is still needed once `seq` is written.
-    pub(super) fn low(&self, seq: u64) -> u64 {
+    fn low(&self, seq: u64) -> u64 {
         let needed = self.bucketer.first_seq().into_iter().chain(self.lazy.first_seq()).min();
         needed.unwrap_or(u64::MAX).min(self.snapshot_seq + 1).min(seq + 1)
     }

@@ -51,6 +51,7 @@ impl Writer {
         stats.late.inc_by(report.late);
         stats.dead_letters.inc_by(report.dead_letters);
         stats.evicted.inc_by(report.evicted);
+        stats.written.inc_by(report.written);
         stats.restamped.inc_by(report.restamped);
         stats.unsynced.inc_by(report.unsynced);
         if report.committed {

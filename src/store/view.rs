@@ -280,7 +280,7 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         max_bytes: 0,
         when_full: WhenFull::Refuse,
         max_sensors: usize::MAX,
-        clock: crate::clock::Config::default(),
+        clock: Default::default(),
         blocks: Default::default(),
         policies: Policies { default, by_sensor: HashMap::new() },
         write_behind: Duration::ZERO,
@@ -288,7 +288,8 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         pool: Pool::default(),
     };
     let state = recovery::rebuild(db, setup, Budget::of(0), names)?;
-    let mut open: Vec<_> = state.bucketer.open_iter().collect();
+    // Whose time is not known yet is in no window that could be asked for.
+    let mut open: Vec<_> = state.bucketer.open_iter().filter(|open| !open.key.is_held()).collect();
     open.sort_by_key(|open| open.key);
     let mut packer = Packer::default();
     let mut packs = Vec::new();

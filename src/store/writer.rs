@@ -1,7 +1,7 @@
 //! The one task that writes: takes what waits, commits it together, tells the sources, looks after the log.
 //!
-//! A batch is committed when its oldest delivery has waited `commit_every`, when it is large, or when a source cannot go
-//! on without it. When a commit fails the batch is kept and tried again on a fresh engine; meanwhile the inlets fill up
+//! A batch is committed when its oldest delivery has waited `commit_every` (or longer, if every sender keeps what it sent
+//! until the receipt), when it is large, or when a source cannot go on without it. When a commit fails the batch is kept and tried again on a fresh engine; meanwhile the inlets fill up
 //! and the sources wait, and what the forwarder settles is still written, since that makes room.
 
 use std::sync::Arc;
@@ -63,6 +63,7 @@ pub struct Writer {
     pub(super) names: NameReader,
     pub(super) head: watch::Sender<Head>,
     pub(super) commit_every: Duration,
+    pub(super) commit_every_resendable: Duration,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
 }
@@ -141,9 +142,11 @@ impl Writer {
                 delivery = self.deliveries.next(), if ends.deliveries => match delivery {
                     Some((delivery, weight)) => {
                         gathered.add(delivery, weight);
-                        deadline.get_or_insert_with(|| Instant::now() + self.commit_every);
                         // All that wait: setting a timer for each would cost more than taking it.
                         self.take_waiting(&mut gathered);
+                        let wait = if gathered.pressing { self.commit_every } else { self.commit_every_resendable };
+                        let until = Instant::now() + wait;
+                        deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
                         if gathered.urgent || gathered.weight >= FULL_WEIGHT {
                             return Some(gathered);
                         }
@@ -301,11 +304,12 @@ impl Writer {
                 engine.commit(&shared, now)
             });
             match taken {
-                Ok(report) => {
+                Ok(mut report) => {
                     // Not worth failing for: the next commit meets the same trouble and reports it.
                     let _ = engine.top_up(now);
                     // If that cannot be told, the checkpoint will tell why.
                     let long = engine.is_log_long().unwrap_or(true);
+                    report.written = engine.wear.take();
                     Ok(Committed { engine, salvage, report, long })
                 }
                 Err(error) if engine.is_sound() => {
@@ -352,14 +356,18 @@ impl Writer {
     /// Copies the log into the file. After the receipts: nobody waits for it.
     async fn checkpoint(&mut self) -> anyhow::Result<()> {
         let Some(engine) = self.engine.take() else { return Ok(()) };
+        let path = self.setup.path.clone();
         let (engine, result) = spawn_blocking(move || {
-            let result = database::checkpoint(&engine.db);
+            let result = database::checkpoint_and_measure(&engine.db, &path);
             (engine, result)
         })
         .await
         .context("the store panicked")?;
         match result {
-            Ok(()) => self.engine = Some(engine),
+            Ok(written) => {
+                self.stats.store().written.inc_by(written);
+                self.engine = Some(engine);
+            }
             // The next commit begins with a fresh connection.
             Err(error) => self.stats.store().condition.down(self.clock.now(), &error),
         }

@@ -22,6 +22,8 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(3600);
 const UPLOAD_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 86_400);
 /// Smallest daily budget: a handful of connections and something to send by them.
 const MIN_DAY: ByteSize = ByteSize::mib(1);
+/// How often a gateway may report.
+const SHORTEST_REPORTS: Duration = Duration::from_secs(10);
 /// Largest share of the backlog: beyond it new buckets would hardly go at all.
 const MAX_SHARE: u32 = 1000;
 
@@ -62,8 +64,11 @@ impl Config {
                 say(key, "archive files hold one collection: name it without { }".to_owned());
             }
         }
-        if self.mode != Mode::Buckets {
-            say("mode", "only `buckets` is built yet: use mode = \"buckets\"".to_owned());
+        if self.mode == Mode::Live {
+            say("mode", "`live` is not built yet: use mode = \"buckets\" or \"timeseries\"".to_owned());
+        }
+        if self.mode == Mode::Timeseries {
+            self.bad_series().into_iter().for_each(|(key, words)| say(key, words));
         }
         for (key, words) in self.bad_shape().into_iter().chain(self.bad_manners()) {
             say(&key, words);
@@ -112,6 +117,29 @@ impl Config {
         found
     }
 
+    /// What a time series collection cannot have.
+    fn bad_series(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if self.kind == Kind::Archive {
+            found.push(("mode", "archive files hold buckets: use mode = \"buckets\"".to_owned()));
+        }
+        if self.collection.contains('{') || self.overflow_collection.is_some() {
+            found.push(("collection", "one time series collection holds all sensors: name it without { }".to_owned()));
+        }
+        let names = &self.names;
+        if self.preset.is_some() || [&names.sensor, &names.meta].iter().any(|name| name.is_empty()) {
+            found.push((
+                "preset",
+                "shapes are of bucket documents: a time series has `samples_t`, `meta`, and the fields".to_owned(),
+            ));
+        }
+        if self.bucket_span.is_some_and(|span| span < Duration::from_secs(1) || span > Duration::from_secs(31_536_000))
+        {
+            found.push(("bucket_span", "must be from 1s to 365d".to_owned()));
+        }
+        found
+    }
+
     /// Keys of politeness.
     fn bad_manners(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
@@ -130,6 +158,9 @@ impl Config {
         }
         if self.max_bytes_per_day.is_some_and(|bytes| bytes < MIN_DAY) {
             say("max_bytes_per_day", "must be at least 1MiB: connecting alone takes tens of KiB");
+        }
+        if !self.reports.is_zero() && self.reports < SHORTEST_REPORTS {
+            say("reports", "must be at least 10s, or 0s for none: a fleet's reports are writes too");
         }
         if !(1..=MAX_SHARE).contains(&self.backlog_share) {
             say("backlog_share", "must be from 1 to 1000");

@@ -32,6 +32,11 @@ pub struct Config {
     pub collection: String,
     /// How buckets are written.
     pub mode: Mode,
+    /// Time series: how far apart readings usually are; the server sizes its own buckets by it.
+    pub granularity: Granularity,
+    /// Time series: the longest span of the server's own buckets, in place of `granularity`.
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub bucket_span: Option<Duration>,
     /// A shape found in practice, in place of the usual values of the keys below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
@@ -77,6 +82,10 @@ pub struct Config {
     pub max_bytes_per_day: Option<ByteSize>,
     /// While both wait: so many commands of the backlog for each one of new buckets.
     pub backlog_share: u32,
+    /// How often this gateway's document in `_gateways` is updated, its gaps are stored in `_gaps` and `_control` is
+    /// read; `0s`: never.
+    #[serde(with = "humantime_serde")]
+    pub reports: Duration,
     /// Archive: the folder for finished files; it must exist.
     pub folder: PathBuf,
     /// Archive: the form of the files.
@@ -112,6 +121,29 @@ pub enum Mode {
     Timeseries,
 }
 
+/// How far apart readings of one sensor usually are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Granularity {
+    /// Seconds: the server's buckets span an hour.
+    Seconds,
+    /// Minutes: a day.
+    Minutes,
+    /// Hours: thirty days.
+    Hours,
+}
+
+impl Granularity {
+    /// The server's word.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Minutes => "minutes",
+            Self::Hours => "hours",
+        }
+    }
+}
+
 /// Whether a connection is kept while there is nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -143,6 +175,8 @@ impl Default for Config {
             database: "telemetry".to_owned(),
             collection: "buckets".to_owned(),
             mode: Mode::Buckets,
+            granularity: Granularity::Seconds,
+            bucket_span: None,
             preset: None,
             layout: Layout::default(),
             times: Times::default(),
@@ -160,6 +194,7 @@ impl Default for Config {
             max_connects_per_second: 20,
             max_bytes_per_day: None,
             backlog_share: 4,
+            reports: Duration::from_secs(600),
             folder: "/var/lib/tipbucket/archive".into(),
             format: Format::Bson,
             max_file_bytes: ByteSize::mib(16),
@@ -170,6 +205,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The same with another file for the connection string.
+    pub fn with_uri_file(self, uri_file: Option<PathBuf>) -> Self {
+        Self { uri_file, ..self }
+    }
+
     /// The connection string, read anew from where it is kept: a password may have been changed.
     pub(crate) fn address(&self) -> anyhow::Result<Uri> {
         let credential = std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| PathBuf::from(folder).join(CREDENTIAL));

@@ -49,7 +49,11 @@ fn names_that_mongodb_refuses_are_refused_here() {
 #[test]
 fn what_is_not_built_yet_is_said_plainly() {
     check("mode = 'live'\nlayout = 'columns'", &[("mode", "use mode")]);
-    check("mode = 'timeseries'", &[("mode", "buckets")]);
+    check("mode = 'timeseries'", &[]);
+    check(
+        "mode = 'timeseries'\npreset = 'hourly'\ncollection = '{sensor}'",
+        &[("collection", "all sensors"), ("preset", "shapes")],
+    );
     assert!(toml::from_str::<Config>("mode = 'dead'").is_err());
 }
 

@@ -4,6 +4,7 @@
 
 mod rollups;
 mod samples;
+mod series;
 #[cfg(test)]
 mod shape_tests;
 mod write;
@@ -42,6 +43,8 @@ pub struct Context {
     pub meta: HashMap<SensorName, Meta>,
     /// Which collection takes which document.
     pub collections: Collections,
+    /// Whether samples become measurements of a time series collection.
+    pub series: bool,
 }
 
 /// How long the database keeps a bucket.
@@ -83,6 +86,10 @@ pub struct Document {
     pub tries: u32,
     /// How often it was answered with an error that this program does not know.
     pub(crate) riddles: u32,
+    /// Since when it is not certain whether its measurements are stored.
+    pub(crate) suspect: Option<tokio::time::Instant>,
+    /// Its measurements, where they go one by one.
+    pub rows: Vec<RawDocumentBuf>,
     /// The exact bytes.
     pub bson: RawDocumentBuf,
 }
@@ -100,12 +107,28 @@ impl Document {
         let bson = build(bucket, context, &id, &hash, now);
         let collection = context.collections.of(&context.site, &bucket.sensor, bucket.part);
         let (samples, window) = (bucket.count(), bucket.window);
-        Self { id, hash, samples, window, collection, first_sent: None, rekeyed: 0, tries: 0, riddles: 0, bson }
+        let rows = if context.series { series::measurements(bucket, &hash, context) } else { Vec::new() };
+        let suspect = None;
+        Self {
+            id,
+            hash,
+            samples,
+            window,
+            rows,
+            suspect,
+            collection,
+            first_sent: None,
+            rekeyed: 0,
+            tries: 0,
+            riddles: 0,
+            bson,
+        }
     }
 
-    /// Its size in bytes.
+    /// Bytes that go upstream.
     pub fn bytes(&self) -> usize {
-        self.bson.as_bytes().len()
+        let rows: usize = self.rows.iter().map(|row| row.as_bytes().len()).sum();
+        if rows > 0 { rows } else { self.bson.as_bytes().len() }
     }
 
     /// The same content under the next `_id`; `false` if there is none left.

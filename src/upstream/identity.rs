@@ -30,6 +30,12 @@ pub(super) fn encoded(sensor: &SensorName) -> String {
     text
 }
 
+/// A sensor's name out of an `_id`.
+pub(super) fn decoded(encoded: &str) -> String {
+    // `%25` last: what it stands for must not be taken for the beginning of another.
+    encoded.replace("%7C", "|").replace("%2F", "/").replace("%25", "%")
+}
+
 /// The `_id` under which a bucket is sent when its own one is taken by other content: first with the store's id, and
 /// if that is taken as well, with the beginning of its hash.
 pub(super) fn rekeyed(id: &str, store: &str, hash: &str, times: u8) -> String {
@@ -62,6 +68,9 @@ mod tests {
         let of = |name| prefix(&site, &SensorName::new(name).unwrap());
         assert_ne!(of("a/b"), of("a%2Fb"));
         assert_ne!(of("a|b"), of("a%7Cb"));
+        for name in ["a/b|c%d é", "%2F", "a%257C", "%"] {
+            assert_eq!(decoded(&encoded(&SensorName::new(name).unwrap())), name);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Manners {
     spread: Duration,
     upload_every: Option<Duration>,
     splay: Duration,
-    /// Commands of the backlog for each one of new buckets.
+    /// Commands of the backlog for each one of new buckets; 0: all in one line.
     pub backlog_share: u32,
 }
 
@@ -46,14 +46,14 @@ impl Manners {
     /// Nobody has to be waited for.
     pub fn none() -> Self {
         let zero = Duration::ZERO;
-        Self { place: 0.0, spread: zero, upload_every: None, splay: zero, backlog_share: 4 }
+        Self { place: 0.0, spread: zero, upload_every: None, splay: zero, backlog_share: 0 }
     }
 
     /// Files are nobody else's.
     fn for_kind(self, kind: Kind) -> Self {
         match kind {
             Kind::Mongodb => self,
-            Kind::Archive => Self { spread: Duration::ZERO, splay: Duration::ZERO, ..self },
+            Kind::Archive => Self::none(),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(manners("a", &config).next_connection(0.9), Duration::ZERO);
         }
         let archive = Config { kind: Kind::Archive, fleet_size: Some(100), ..Config::default() };
-        assert_eq!(manners("a", &archive), Manners { spread: Duration::ZERO, ..manners("a", &archive) });
+        assert_eq!(manners("a", &archive), Manners::none());
     }
 
     #[test]

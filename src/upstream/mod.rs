@@ -9,27 +9,33 @@ mod checks;
 mod collection;
 mod config;
 mod document;
+mod fleet;
 mod identity;
 mod manners;
 mod meter;
 mod mongo;
 mod names;
 mod notebook;
+mod receipts;
 mod secret;
 mod shape;
 mod tuning;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 pub use collection::Collections;
-pub use config::{Config, Connection, Format, Kind, Mode};
+pub use config::{Config, Connection, Format, Granularity, Kind, Mode};
 pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
+pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
 pub use manners::Manners;
+pub use mongo::admin::{Admin, Audited, Finding, Level, Local, Period, SensorAudit};
 pub use names::Names;
+pub use receipts::{Receipt, Receipts, read_receipts};
 pub use secret::Uri;
 pub use shape::{Layout, Preset, Rollups, Shape, Times};
 pub use tuning::Tuning;
@@ -46,6 +52,7 @@ pub struct Upstream {
     meta: HashMap<SensorName, Meta>,
     clock: Clock,
     tuning: Tuning,
+    receipts: Option<receipts::ReceiptBook>,
 }
 
 #[derive(Debug)]
@@ -92,7 +99,7 @@ pub struct Trouble {
     /// In words, without secrets.
     pub text: String,
     /// The server's own wish for a pause.
-    pub wait: Option<std::time::Duration>,
+    pub wait: Option<Duration>,
     /// The next try opens another connection.
     pub reconnects: bool,
 }
@@ -118,14 +125,16 @@ impl Upstream {
             }
             Kind::Archive => To::Archive(Box::new(archive::Archive::new(&config, clock.clone()))),
         };
-        Self { to, config, site, meta, clock, tuning }
+        Self { to, config, site, meta, clock, tuning, receipts: None }
     }
 
-    /// The same, with a small file for what it wants to know after a restart. Reads it.
-    pub fn remembering(mut self, file: PathBuf) -> Self {
+    /// The same, with small files beside the store's database for what it wants to know after a restart: `….upstream` and
+    /// `….receipts`. Reads them.
+    pub fn remembering(mut self, database: &Path) -> Self {
         if let To::Mongo(mongo) = &mut self.to {
-            let notebook = notebook::Notebook::open(file);
+            let notebook = notebook::Notebook::open(beside(database, "upstream"));
             **mongo = mongo::Mongo::new(&self.config, &self.site, &self.tuning, self.clock.clone(), notebook);
+            self.receipts = Some(receipts::ReceiptBook::open(receipts_of(database)));
         }
         self
     }
@@ -143,6 +152,7 @@ impl Upstream {
             shape: Shape::of(config),
             meta: self.meta.clone(),
             collections: Collections::new(&config.database, &config.collection, config.overflow_collection.as_deref()),
+            series: config.kind == Kind::Mongodb && config.mode == Mode::Timeseries,
         }
     }
 
@@ -186,8 +196,51 @@ impl Upstream {
     /// of them again.
     pub async fn deliver(&mut self, documents: &mut [Document], store: &str) -> Report {
         match &mut self.to {
-            To::Mongo(mongo) => mongo.deliver(documents, store).await,
+            To::Mongo(mongo) => {
+                let report = mongo.deliver(documents, store).await;
+                if let Some(book) = &mut self.receipts {
+                    let now = self.clock.now();
+                    let stored = documents.iter().zip(&report.fates).filter(|(_, fate)| **fate == Fate::Delivered);
+                    stored.for_each(|(document, _)| book.add(document, now));
+                    book.tend().await;
+                }
+                report
+            }
             To::Archive(archive) => archive.deliver(documents).await,
+        }
+    }
+
+    /// How often [`Self::report`] is wanted; never if `None`.
+    pub fn reports_every(&self) -> Option<Duration> {
+        Some(self.config.reports).filter(|every| self.config.kind == Kind::Mongodb && !every.is_zero())
+    }
+
+    /// Whether there is a connection.
+    pub fn is_open(&self) -> bool {
+        matches!(&self.to, To::Mongo(mongo) if mongo.is_open())
+    }
+
+    /// Tells how this gateway is; gives the orders of the database's owner, `None` if they cannot be read.
+    pub async fn report(&mut self, vitals: &Vitals) -> Option<Orders> {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.report(vitals, &self.site).await,
+            To::Archive(_) => None,
+        }
+    }
+
+    /// The number of the last gap that is stored.
+    pub fn gaps_after(&self) -> i64 {
+        match &self.to {
+            To::Mongo(mongo) => mongo.gaps_after(),
+            To::Archive(_) => 0,
+        }
+    }
+
+    /// Stores gaps, oldest first; whether all are there.
+    pub async fn gaps(&mut self, gaps: &[Gap], store: &str) -> bool {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.gaps(gaps, &self.site, store).await,
+            To::Archive(_) => false,
         }
     }
 
@@ -212,6 +265,22 @@ impl Upstream {
 
     /// The end: what is held becomes durable, connections are closed.
     pub async fn close(&mut self) -> Report {
+        if let Some(book) = &mut self.receipts {
+            book.write().await;
+        }
         self.attend().await
     }
+}
+
+/// Where the receipts of the upstream of a store's database are.
+pub fn receipts_of(database: &Path) -> PathBuf {
+    beside(database, "receipts")
+}
+
+/// The file beside the database whose name has this ending more.
+fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }

@@ -19,6 +19,8 @@ const MAX_BYTES: u64 = 64 << 10;
 pub(super) struct Notes {
     pub(super) srv: Option<Srv>,
     pub(super) today: Today,
+    /// The last entry of the loss ledger that is stored upstream.
+    pub(super) gaps_after: Option<i64>,
 }
 
 /// Where a `mongodb+srv` address led.

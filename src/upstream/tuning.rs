@@ -22,6 +22,9 @@ pub struct Tuning {
     pub idle: Duration,
     /// The same where connections are not kept, or buckets come rarely.
     pub hang_up: Duration,
+    /// How long a bucket waits of which it is not certain what became of it in a time series collection: a first attempt
+    /// must not be running any more.
+    pub quarantine: Duration,
     /// First pause after trouble that passes by itself, and the longest.
     pub retry: (Duration, Duration),
     /// The same after the server asked for less.
@@ -43,6 +46,7 @@ impl Default for Tuning {
             shutdown: s(5),
             idle: s(900),
             hang_up: s(30),
+            quarantine: s(60),
             retry: (s(1), s(300)),
             overload: (s(5), s(900)),
             probe: (s(300), s(900)),

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::Subject;
 use crate::model::LossReason;
-use crate::stats::{Condition, SourceStats};
+use crate::stats::{Condition, SourceStats, StoreStats};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -39,6 +39,7 @@ impl Collector for Facts {
             ("store_redelivered", "Messages delivered again by a broker and recognised", store.redelivered.get()),
             ("store_sensor_limit", "Readings of sensors beyond site.max_sensors", store.sensor_limit.get()),
             ("store_commits", "Transactions committed", store.commits.get()),
+            ("store_written_bytes", "Bytes written to the card by commits and checkpoints", store.written.get()),
             ("store_sealed_buckets", "Buckets sealed", store.sealed.get()),
             ("store_late_buckets", "Buckets opened for late readings", store.late.get()),
             ("store_thinned_samples", "Samples replaced by rollups for want of room", store.thinned.get()),
@@ -79,33 +80,18 @@ impl Collector for Facts {
                 "When the last bucket was delivered",
                 upstream.last_delivery_ms.get(),
             ),
+            (
+                "upstream_drained_in_seconds",
+                "Until the backlog is drained; -1 if there is none",
+                upstream.drained_in_s.get(),
+            ),
             ("uptime_seconds", "Since the daemon was started", self.uptime()),
         ];
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
-        let mut lost = encoder.encode_descriptor(
-            "store_lost_readings",
-            "Of those taken charge of, in the loss ledger",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (reason, gauge) in LossReason::ALL.iter().zip(&store.lost) {
-            gauge.encode(lost.encode_family(&[("reason", reason.word())])?)?;
-        }
-        let sources = self.0.stats.sources();
-        let per_source: [(&str, &str, Count); 4] = [
-            ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
-            ("source_readings", "Readings handed to the store", |s| s.readings.get()),
-            ("source_refused", "What could not be taken", |s| s.refused.get()),
-            ("source_restarts", "New starts after an error", |s| s.restarts.get()),
-        ];
-        for (name, help, value) in per_source {
-            family(&mut encoder, name, help, &sources, |source| ConstCounter::new(value(source)))?;
-        }
-        family(&mut encoder, "source_up", "1 if its line or connection is up", &sources, |s| {
-            ConstGauge::new(up(&s.condition))
-        })
+        losses(&mut encoder, store)?;
+        per_source(&mut encoder, &self.0.stats.sources())
     }
 }
 
@@ -113,6 +99,32 @@ impl Facts {
     fn uptime(&self) -> i64 {
         i64::try_from(self.0.clock.now().since(self.0.started).as_secs()).unwrap_or(i64::MAX)
     }
+}
+
+/// What every source has counted.
+fn per_source(encoder: &mut DescriptorEncoder<'_>, sources: &[Arc<SourceStats>]) -> fmt::Result {
+    let counters: [(&str, &str, Count); 6] = [
+        ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
+        ("source_readings", "Readings handed to the store", |s| s.readings.get()),
+        ("source_refused", "What could not be taken", |s| s.refused.get()),
+        ("source_left_out", "Values left out by a deadband or minimum interval", |s| s.left_out.get()),
+        ("source_rollovers", "Counters that fell", |s| s.rollovers.get()),
+        ("source_restarts", "New starts after an error", |s| s.restarts.get()),
+    ];
+    for (name, help, value) in counters {
+        family(encoder, name, help, sources, |source| ConstCounter::new(value(source)))?;
+    }
+    family(encoder, "source_up", "1 if its line or connection is up", sources, |s| ConstGauge::new(up(&s.condition)))
+}
+
+/// The accounts' last part: what is lost, by reason.
+fn losses(encoder: &mut DescriptorEncoder<'_>, store: &StoreStats) -> fmt::Result {
+    let help = "Of those taken charge of, in the loss ledger";
+    let mut lost = encoder.encode_descriptor("store_lost_readings", help, None, MetricType::Gauge)?;
+    for (reason, gauge) in LossReason::ALL.iter().zip(&store.lost) {
+        gauge.encode(lost.encode_family(&[("reason", reason.word())])?)?;
+    }
+    Ok(())
 }
 
 fn one(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {

@@ -90,6 +90,7 @@ fn store(status: &Status) -> Markup {
                     (size(store.bytes)) " of " (size(store.max_bytes)) " · " (store.fill_percent) " % used"
                 }
             }
+            tr { td { "written to the card" } td { (ByteSize::b(store.written_bytes).display().iec()) } }
             tr {
                 td { "readings accepted" }
                 td { (store.accepted) " = " (store.delivered) " delivered + " (store.stored) " stored + " (lost) " lost" }
@@ -114,6 +115,9 @@ fn upstream(status: &Status) -> Markup {
             (row("attempts that failed", upstream.failures))
             @if upstream.conflicts > 0 { (row("sent under a second _id", upstream.conflicts)) }
             @if upstream.refused > 0 { tr { td { "refused for good" } td.down { (upstream.refused) } } }
+            @if let Some(left) = upstream.drained_in_s {
+                tr { td { "backlog drained in about" } td { (left) " s" } }
+            }
             tr { td { "last delivery" } td { (upstream.last_delivery.as_deref().unwrap_or("none yet")) } }
         }
     }

@@ -96,6 +96,8 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Dead letters written.
     pub dead_letters: u64,
+    /// Bytes written to the card by commits and checkpoints, without what the file system adds.
+    pub written_bytes: u64,
     /// Bytes in use.
     pub bytes: i64,
     /// Bytes that may be used.
@@ -129,6 +131,8 @@ pub struct UpstreamStatus {
     pub conflicts: u64,
     /// Buckets refused for good.
     pub refused: u64,
+    /// Seconds until the backlog is drained if it goes on like now; `null` if there is none, or nobody can tell.
+    pub drained_in_s: Option<i64>,
     /// When the last bucket was delivered.
     pub last_delivery: Option<String>,
 }
@@ -148,6 +152,15 @@ pub struct SourceStatus {
     pub readings: u64,
     /// What could not be taken.
     pub refused: u64,
+    /// Values left out by a declared deadband or minimum interval.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Counters that fell: they were reset, or ran over.
+    #[serde(default)]
+    pub rollovers: u64,
+    /// Decoders picked where that was left open (`decode = "auto"`), and for how many topics.
+    #[serde(default)]
+    pub picked: BTreeMap<String, u64>,
     /// New starts after an error.
     pub restarts: u64,
 }
@@ -187,6 +200,7 @@ impl Status {
                 thinned: store.thinned.get(),
                 evicted: store.evicted.get(),
                 dead_letters: store.dead_letters.get(),
+                written_bytes: store.written.get(),
                 bytes: store.bytes.get(),
                 max_bytes: store.max_bytes.get(),
                 fill_percent: store.fill_percent.get(),
@@ -203,6 +217,7 @@ impl Status {
                 failures: upstream.failures.get(),
                 conflicts: upstream.conflicts.get(),
                 refused: upstream.refused.get(),
+                drained_in_s: Some(upstream.drained_in_s.get()).filter(|left| *left >= 0),
                 last_delivery: instant(upstream.last_delivery_ms.get()),
             },
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),
@@ -222,6 +237,9 @@ fn of_source(source: &SourceStats) -> SourceStatus {
         messages: source.messages.get(),
         readings: source.readings.get(),
         refused: source.refused.get(),
+        left_out: source.left_out.get(),
+        rollovers: source.rollovers.get(),
+        picked: source.picks().into_iter().map(|(name, topics)| (name.to_owned(), topics)).collect(),
         restarts: source.restarts.get(),
     }
 }

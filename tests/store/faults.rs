@@ -19,10 +19,10 @@ fn delivery(n: i64) -> Delivery {
     Delivery::of(vec![reading("s", n, &[("n", Value::I64(n))])])
 }
 
-fn opened(image: Image) -> Told {
+fn opened(image: &Image) -> Told {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(database(folder.path()), image.database).unwrap();
-    fs::write(log(folder.path()), image.log).unwrap();
+    fs::write(database(folder.path()), &image.database).unwrap();
+    fs::write(log(folder.path()), &image.log).unwrap();
     runtime().block_on(tell(folder.path())).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn check(part: Part, op: Op, failure: Failure, times: u64, words: &str) {
     let events = watch.events();
     for (at, event) in events.iter().enumerate() {
         let Event::Mark(n) = event else { continue };
-        let found = numbers(&opened(on_medium(&events[..at])));
+        let found = numbers(&opened(&on_medium(&events[..at])));
         assert!((0..=*n as i64).all(|n| found.iter().filter(|m| **m == n).count() == 1), "receipt {n}: {found:?}");
     }
 }
@@ -165,7 +165,7 @@ fn checkpoints_that_fail_lose_nothing() {
             assert!(watch.counts(Part::Database).syncs > before, "there was a checkpoint after all");
             site.kill().await;
         });
-        let found = numbers(&opened(on_medium(&watch.events())));
+        let found = numbers(&opened(&on_medium(&watch.events())));
         assert_eq!(found, (0..2_500).collect::<Vec<_>>(), "{op:?} {failure:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! What a commit asks of the disk: one fdatasync, no fsync, no growth of its log. A checkpoint costs three more.
 
 use std::path::Path;
+use std::time::Duration;
 
 use fault_vfs::{Part, Watch};
 use tipbucket::clock::Clock;
@@ -9,23 +10,28 @@ use tipbucket::store::Delivery;
 
 use crate::site::{START, Site, log, reading, runtime};
 
+/// Commits after which the journal has all the slots it needs: it keeps at least 512 records, and as many as windows are long.
+const JOURNAL: i64 = 1_200;
+
 /// Commits of one small reading each.
-async fn commit(site: &Site, commits: std::ops::Range<i64>) {
+async fn commit(site: &Site, commits: std::ops::Range<i64>, every: Duration) {
     for n in commits {
-        site.commit(Delivery::of(vec![reading("s", n, &[("n", Value::I64(n))])])).await;
+        tokio::time::sleep(every).await;
+        let at = n * every.as_millis().max(1) as i64;
+        site.commit(Delivery::of(vec![reading("s", at, &[("n", Value::I64(n))])])).await;
     }
 }
 
-fn check(commits: i64, expected: impl FnOnce(Counted)) {
+fn check(warm: i64, commits: i64, every: Duration, expected: impl FnOnce(Counted)) {
     fault_vfs::install();
     let folder = tempfile::tempdir().unwrap();
     let watch = Watch::on(folder.path());
     watch.spare_the_disk();
     runtime().block_on(async {
         let site = Site::open(folder.path(), Clock::virtual_from(Timestamp::clamped(START))).await.unwrap();
-        commit(&site, 0..10).await;
+        commit(&site, 0..warm, every).await;
         let before = Counted::of(&watch, folder.path(), &site);
-        commit(&site, 10..10 + commits).await;
+        commit(&site, warm..warm + commits, every).await;
         let after = Counted::of(&watch, folder.path(), &site);
         site.stop().await.unwrap();
         expected(after.since(&before));
@@ -40,6 +46,9 @@ struct Counted {
     database_fdatasyncs: u64,
     commits: u64,
     log_length: u64,
+    /// Bytes handed to the file system, and those that the store tells of.
+    bytes: u64,
+    told: u64,
 }
 
 impl Counted {
@@ -50,6 +59,8 @@ impl Counted {
             log_fdatasyncs: of(Part::Log).fdatasyncs,
             database_fdatasyncs: of(Part::Database).fdatasyncs,
             commits: site.stats.store().commits.get(),
+            bytes: of(Part::Log).bytes + of(Part::Database).bytes,
+            told: site.stats.store().written.get(),
             log_length: std::fs::metadata(log(folder)).unwrap().len(),
         }
     }
@@ -61,24 +72,39 @@ impl Counted {
             database_fdatasyncs: self.database_fdatasyncs - before.database_fdatasyncs,
             commits: self.commits - before.commits,
             log_length: self.log_length - before.log_length,
+            bytes: self.bytes - before.bytes,
+            told: self.told - before.told,
         }
     }
 }
 
 #[test]
 fn a_commit_is_one_fdatasync_of_a_log_that_does_not_grow() {
-    check(100, |counted| {
-        let Counted { fsyncs, log_fdatasyncs, database_fdatasyncs, commits, log_length } = counted;
+    check(10, 100, Duration::ZERO, |counted| {
+        let Counted { fsyncs, log_fdatasyncs, database_fdatasyncs, commits, log_length, bytes, told } = counted;
         assert_eq!((commits, log_fdatasyncs, database_fdatasyncs, fsyncs), (100, 100, 0, 0));
+        assert!(told > bytes, "told of {told}, handed over {bytes}");
         assert_eq!(log_length, 0, "each growth would make the file system write its own journal");
     });
 }
 
 #[test]
 fn a_checkpoint_costs_three_fdatasyncs_more() {
-    check(1500, |counted| {
-        let Counted { fsyncs, log_fdatasyncs, database_fdatasyncs: checkpoints, commits, .. } = counted;
+    check(10, 1500, Duration::ZERO, |counted| {
+        let Counted { fsyncs, log_fdatasyncs, database_fdatasyncs: checkpoints, commits, bytes, told, .. } = counted;
         assert!(checkpoints >= 1, "{checkpoints}");
         assert_eq!((log_fdatasyncs, fsyncs), (commits + 2 * checkpoints, 0));
+        assert!(told > bytes && told < 5 * bytes, "told of {told}, handed over {bytes}");
+    });
+}
+
+#[test]
+fn a_commit_of_a_second_overwrites_one_page_once_the_journal_has_its_slots() {
+    check(JOURNAL, 300, Duration::from_secs(1), |counted| {
+        let Counted { bytes, commits, told, .. } = counted;
+        let frames = bytes as f64 / (1024.0 + 24.0) / commits as f64;
+        assert!((1.0..1.5).contains(&frames), "{frames} frames a commit");
+        let blocks = told as f64 / 4096.0 / commits as f64;
+        assert!((1.0..1.8).contains(&blocks), "{blocks} blocks a commit");
     });
 }

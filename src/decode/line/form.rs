@@ -23,6 +23,13 @@ pub enum Form {
         /// Which keys are wanted, as (name, key); all if empty.
         wanted: Vec<(String, String)>,
     },
+    /// Values in fixed places.
+    Fixed {
+        /// What every such line begins with; may be empty.
+        prefix: String,
+        /// Where each value stands.
+        columns: Vec<FixedColumn>,
+    },
     /// A JSON object.
     Json {
         /// Which values are wanted, as (name, pointer); every number if empty.
@@ -30,11 +37,26 @@ pub enum Form {
     },
 }
 
+/// A value that always stands in the same place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedColumn {
+    /// Its name.
+    pub name: String,
+    /// Its first character, counted from zero.
+    pub at: usize,
+    /// How many characters it has.
+    pub width: usize,
+    /// Hexadecimal digits instead of a decimal number; the flag says whether they are a two's complement.
+    pub hex: Option<bool>,
+}
+
 /// A value as it stands in a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Raw<'a> {
     Text(&'a str),
     Json(serde_json::Value),
+    /// A whole number in another notation.
+    Whole(i64),
     /// Its name stands there more than once.
     Twice,
 }
@@ -54,6 +76,7 @@ impl Form {
             Self::Regex(patterns) => regex(patterns, line),
             Self::Csv { columns, separator } => csv(columns, *separator, line),
             Self::KeyValue { pairs, assign, wanted } => key_value(pairs, assign, wanted, also, line),
+            Self::Fixed { prefix, columns } => fixed(prefix, columns, line),
             Self::Json { wanted } => json(wanted, also, line),
         }
     }
@@ -79,6 +102,37 @@ fn csv<'a>(columns: &[Option<String>], separator: char, line: &'a str) -> Result
     }
     let named = columns.iter().zip(cells).filter_map(|(name, cell)| Some((name.clone()?, Raw::Text(cell))));
     Ok(Items { items: named.collect(), has_remains: false })
+}
+
+fn fixed<'a>(prefix: &str, columns: &[FixedColumn], line: &'a str) -> Result<Items<'a>, String> {
+    if !line.starts_with(prefix) {
+        return Err(format!("line does not begin with `{prefix}`"));
+    }
+    let place = |index: usize| line.char_indices().map(|(at, _)| at).chain([line.len()]).nth(index);
+    let mut items = Items::default();
+    for column in columns {
+        let Some((from, to)) = place(column.at).zip(place(column.at + column.width)) else {
+            return Err(format!("line ends before column `{}`", column.name));
+        };
+        let text = &line[from..to];
+        let raw = match column.hex {
+            None => Raw::Text(text),
+            Some(signed) => hex(text, signed).map_or(Raw::Text(text), Raw::Whole),
+        };
+        items.items.push((column.name.clone(), raw));
+    }
+    Ok(items)
+}
+
+/// Hexadecimal digits and nothing else.
+fn hex(text: &str, signed: bool) -> Option<i64> {
+    let digits = text.len();
+    if digits > 8 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let value = i64::from_str_radix(text, 16).ok()?;
+    let half = 1i64 << (digits * 4 - 1);
+    Some(if signed && value >= half { value - 2 * half } else { value })
 }
 
 /// Cells between separators; a cell in double quotes may hold the separator.

@@ -11,11 +11,12 @@ use std::collections::HashMap;
 
 use regex::Regex;
 
-pub use form::Form;
+pub use form::{FixedColumn, Form};
 pub use split::{Piece, Splitter};
 pub use value::Decimal;
 
 use self::form::Raw;
+use super::rule::Rule;
 use super::times::{self, Local};
 use crate::model::{FieldName, Fields, MAX_TEXT_BYTES, Timestamp, Value};
 
@@ -40,6 +41,12 @@ pub struct Rules {
     pub limits: HashMap<String, (f64, f64)>,
     /// How numbers are written.
     pub decimal: Decimal,
+    /// What may stand behind a number and means nothing: units.
+    pub suffixes: Vec<String>,
+    /// Names whose contents are in another notation: there a decimal number is none.
+    pub hex_fields: Vec<String>,
+    /// Per name, what is done to its number.
+    pub treatment: HashMap<String, Rule>,
 }
 
 /// What a line says.
@@ -53,8 +60,12 @@ pub struct Decoded {
     pub fields: Fields,
     /// What cannot, in words.
     pub refused: Vec<String>,
+    /// Names whose content is declared to mean that there is no value.
+    pub absent: Vec<String>,
     /// Whether something stood there that was not needed.
     pub has_remains: bool,
+    /// Whether the very first value is among what cannot be read: the line's beginning may be missing.
+    pub is_first_refused: bool,
 }
 
 impl Rules {
@@ -77,7 +88,8 @@ impl Rules {
         let also: Vec<&str> = self.sensor_field.iter().chain(&self.time_field).map(String::as_str).collect();
         let items = self.form.take_apart(&line, &also)?;
         let mut decoded = Decoded { has_remains: items.has_remains, ..Decoded::default() };
-        for (name, raw) in items.items {
+        for (index, (name, raw)) in items.items.into_iter().enumerate() {
+            let refused_before = decoded.refused.len();
             if self.sensor_field.as_ref() == Some(&name) {
                 decoded.sensor = Some(raw.text().ok_or_else(|| format!("`{name}` names no sensor"))?.trim().to_owned());
             } else if self.time_field.as_ref() == Some(&name) {
@@ -86,11 +98,12 @@ impl Rules {
             } else {
                 match self.value(&name, &raw).map(|value| (FieldName::new(&name), value)) {
                     Ok((Ok(field), Some(value))) => decoded.fields.push((field, value)),
-                    Ok((_, None)) => {}
+                    Ok((_, None)) => decoded.absent.push(name),
                     Ok((Err(error), _)) => decoded.refused.push(error.to_string()),
                     Err(words) => decoded.refused.push(format!("field {name}: {words}")),
                 }
             }
+            decoded.is_first_refused |= index == 0 && decoded.refused.len() > refused_before;
         }
         if let Some(name) = self.sensor_field.as_ref().filter(|_| decoded.sensor.is_none()) {
             return Err(format!("line names no sensor (`{name}`)"));
@@ -105,21 +118,25 @@ impl Rules {
     fn value(&self, name: &str, raw: &Raw<'_>) -> Result<Option<Value>, String> {
         let value = match raw {
             Raw::Twice => return Err("stands twice in the line".to_owned()),
+            Raw::Whole(whole) => Value::I64(*whole),
+            Raw::Text(text) if self.hex_fields.iter().any(|hex| hex == name) => {
+                return Err(format!("`{}` is no hexadecimal number", value::shortened(text)));
+            }
             Raw::Json(serde_json::Value::Number(number)) => json_number(number)?,
             Raw::Json(serde_json::Value::Bool(on)) => Value::Bool(*on),
             Raw::Json(serde_json::Value::String(text)) => self.text_value(name, text)?,
             Raw::Json(_) => return Err("is no single value".to_owned()),
             Raw::Text(text) => self.text_value(name, text)?,
         };
-        let number = match value {
-            Value::F64(v) => v,
-            Value::I64(v) => v as f64,
-            Value::U64(v) => v as f64,
-            Value::Bool(_) | Value::Text(_) => return Ok(Some(value)),
-        };
+        let Some(number) = super::rule::number(&value) else { return Ok(Some(value)) };
         if self.invalid.get(name).is_some_and(|invalid| invalid.contains(&number)) {
             return Ok(None);
         }
+        let value = match self.treatment.get(name) {
+            Some(rule) => rule.apply(value)?,
+            None => value,
+        };
+        let number = super::rule::number(&value).unwrap_or(number);
         match self.limits.get(name) {
             Some((low, high)) if number < *low || number > *high => {
                 Err(format!("{number} is not between its limits {low} and {high}"))
@@ -128,13 +145,19 @@ impl Rules {
         }
     }
 
+    /// The number without a unit that may stand behind it.
+    fn without_suffix<'t>(&self, text: &'t str) -> &'t str {
+        let bare = self.suffixes.iter().filter_map(|suffix| text.strip_suffix(suffix.as_str()));
+        bare.min_by_key(|bare| bare.len()).unwrap_or(text)
+    }
+
     fn text_value(&self, name: &str, text: &str) -> Result<Value, String> {
         match text.trim() {
             "" => Err("is empty".to_owned()),
             text if self.text_fields.iter().any(|field| field == name) => {
                 Value::text(text).ok_or_else(|| format!("text is longer than {MAX_TEXT_BYTES} bytes"))
             }
-            text => value::value(text, self.decimal),
+            text => value::value(self.without_suffix(text), self.decimal),
         }
     }
 }
@@ -145,6 +168,7 @@ impl Raw<'_> {
             Self::Text(text) => Some((*text).to_owned()),
             Self::Json(serde_json::Value::String(text)) => Some(text.clone()),
             Self::Json(serde_json::Value::Number(number)) => Some(number.to_string()),
+            Self::Whole(whole) => Some(whole.to_string()),
             Self::Json(_) | Self::Twice => None,
         }
     }

@@ -4,6 +4,8 @@
 #[derive(Clone, Debug)]
 pub struct Splitter {
     delimiter: Vec<u8>,
+    /// Other bytes that end a line, where there are several; `delimiter` is one byte then.
+    others: Vec<u8>,
     max: usize,
     held: Vec<u8>,
     /// How many bytes of an over-long line were thrown away so far; `None` while the line is not too long.
@@ -33,7 +35,31 @@ pub enum Piece<'a> {
 impl Splitter {
     /// Lines end with `delimiter` (not empty) and have at most `max` bytes.
     pub fn new(delimiter: &str, max: usize) -> Self {
-        Self { delimiter: delimiter.as_bytes().to_vec(), max, held: Vec::new(), overlong: None, first: true }
+        Self {
+            delimiter: delimiter.as_bytes().to_vec(),
+            others: Vec::new(),
+            max,
+            held: Vec::new(),
+            overlong: None,
+            first: true,
+        }
+    }
+
+    /// Any of these bytes ends a line as well; only for a delimiter of one byte.
+    pub fn or_any_of(self, others: &[u8]) -> Self {
+        Self { others: others.to_vec(), ..self }
+    }
+
+    fn find(&self, bytes: &[u8]) -> Option<usize> {
+        match self.delimiter[..] {
+            [one] => bytes.iter().position(|b| *b == one || self.others.contains(b)),
+            ref many => bytes.windows(many.len()).position(|window| window == many),
+        }
+    }
+
+    /// What ends a line.
+    pub fn delimiter(&self) -> &[u8] {
+        &self.delimiter
     }
 
     /// The stream begins anew: what was held is forgotten.
@@ -49,7 +75,7 @@ impl Splitter {
         let mut search_from = self.held.len().saturating_sub(self.delimiter.len() - 1);
         self.held.extend_from_slice(chunk);
         let mut start = 0;
-        while let Some(found) = find(&self.held[search_from..], &self.delimiter) {
+        while let Some(found) = self.find(&self.held[search_from..]) {
             let end = search_from + found;
             let line = &self.held[start..end];
             let is_first = std::mem::take(&mut self.first);
@@ -75,13 +101,6 @@ impl Splitter {
             *self.overlong.get_or_insert(0) += tail;
             self.held.drain(..tail);
         }
-    }
-}
-
-fn find(bytes: &[u8], delimiter: &[u8]) -> Option<usize> {
-    match delimiter {
-        [one] => bytes.iter().position(|b| b == one),
-        many => bytes.windows(many.len()).position(|window| window == many),
     }
 }
 
@@ -112,6 +131,18 @@ mod tests {
         assert_eq!(split("\r\n", 9, &[b"a\nb\r", b"\nc\r\nd"]), ["a\nb", "c"]);
         assert_eq!(split("\r", 9, &[b"a\rb\r\nc\r"]), ["a", "b", "c"]);
         assert_eq!(split("\u{3}", 9, &[b"\x02 1.25\x03\x02 1.5\x03"]), ["\u{2} 1.25", "\u{2} 1.5"]);
+    }
+
+    #[test]
+    fn any_of_several_bytes_ends_a_line() {
+        let mut splitter = Splitter::new("\r", 9).or_any_of(b"\n\x03");
+        let mut out = Vec::new();
+        splitter.push(b"a\rb\nc\x03\r\nd\r", |piece| {
+            if let Piece::Line { bytes, .. } = piece {
+                out.push(String::from_utf8_lossy(bytes).into_owned());
+            }
+        });
+        assert_eq!(out, ["a", "b", "c", "", "", "d"]);
     }
 
     #[test]

@@ -19,6 +19,9 @@ fn rules(form: Form) -> Rules {
         invalid: HashMap::new(),
         limits: HashMap::new(),
         decimal: Decimal::Point,
+        suffixes: vec![],
+        hex_fields: vec![],
+        treatment: HashMap::new(),
     }
 }
 

@@ -15,6 +15,10 @@ pub enum Decimal {
 /// A number (whole if it is written so), or `on`, `off`, `true`, `false` in any case; otherwise why not.
 pub(super) fn value(text: &str, decimal: Decimal) -> Result<Value, String> {
     let text = text.trim();
+    // Scales put blanks between sign and digits: `+   1.250`.
+    let joined = text.strip_prefix(['+', '-']).filter(|rest| rest.starts_with(' '));
+    let joined = joined.map(|rest| format!("{}{}", &text[..1], rest.trim_start()));
+    let text = joined.as_deref().unwrap_or(text);
     let refuse = |why: &str| Err(format!("`{}` {why}", shortened(text)));
     if text.is_empty() {
         return Err("is empty".to_owned());
@@ -80,6 +84,8 @@ mod tests {
         check("44", point, Some(Value::I64(44)));
         check(" +021.50 ", point, Some(Value::F64(21.5)));
         check("-0.5", point, Some(Value::F64(-0.5)));
+        check("+   1.250", point, Some(Value::F64(1.25)));
+        check("+     ", point, None);
         check("1e3", point, Some(Value::F64(1000.0)));
         check("18446744073709551615", point, Some(Value::U64(u64::MAX)));
         check("OFF", point, Some(Value::Bool(false)));

@@ -4,6 +4,8 @@
 //! request number, so a reply is recognised by unit, function, byte count and CRC, wherever among the bytes it begins.
 
 mod register;
+pub mod replay;
+pub mod tcp;
 
 use std::fmt;
 

@@ -30,13 +30,15 @@ pub enum Type {
     Bcd16,
     /// Two registers, eight decimal digits.
     Bcd32,
+    /// As many registers as are named, two characters in each.
+    String,
 }
 
 impl Type {
-    /// How many registers (or bits, in a table of bits) it takes.
+    /// How many registers (or bits, in a table of bits) it takes; of a string, the least.
     pub const fn width(self) -> u16 {
         match self {
-            Self::U16 | Self::I16 | Self::Bool | Self::Bcd16 => 1,
+            Self::U16 | Self::I16 | Self::Bool | Self::Bcd16 | Self::String => 1,
             Self::U32 | Self::I32 | Self::F32 | Self::Bcd32 => 2,
             Self::U64 | Self::I64 | Self::F64 => 4,
         }
@@ -51,7 +53,7 @@ impl Type {
             Self::I32 => Some(0x8000_0000),
             Self::U64 => Some(u64::MAX),
             Self::I64 => Some(1 << 63),
-            Self::F32 | Self::F64 | Self::Bool | Self::Bcd16 | Self::Bcd32 => None,
+            Self::F32 | Self::F64 | Self::Bool | Self::Bcd16 | Self::Bcd32 | Self::String => None,
         }
     }
 }
@@ -93,7 +95,7 @@ pub struct Shape {
     pub kind: Type,
     /// In which order its bytes arrive.
     pub order: Order,
-    /// Lowest and highest bit of a field within one register, if not all of it; the flag asks for a `Bool`.
+    /// Lowest and highest bit of a field, if not all of it; the flag asks for a `Bool`.
     pub bits: Option<(u8, u8, bool)>,
     /// Multiplied with the raw value, if not 1.
     pub scale: Option<f64>,
@@ -105,6 +107,8 @@ pub struct Shape {
     pub min: Option<f64>,
     /// Largest plausible value.
     pub max: Option<f64>,
+    /// How many registers a string has; 0 for everything else.
+    pub registers: u16,
 }
 
 /// Where in a reply a value stands.
@@ -142,7 +146,11 @@ impl Point {
             let bytes = data.get(start..start + usize::from(width) * 2);
             bytes.ok_or_else(|| Absent::Refused("the answer is too short".to_owned()))
         };
-        let raw = self.shape.order.bits(bytes_at(self.at, self.shape.kind.width())?);
+        let bytes = bytes_at(self.at, self.shape.width())?;
+        if self.shape.kind == Type::String {
+            return text(self.shape.order, bytes);
+        }
+        let raw = self.shape.order.bits(bytes);
         let exponent = match self.exponent_at {
             None => 0,
             Some(at) => exponent(self.shape.order, bytes_at(at, 1)?)?,
@@ -160,14 +168,35 @@ fn exponent(order: Order, bytes: &[u8]) -> Result<i32, Absent> {
     }
 }
 
+/// Characters up to the first NUL, without blanks around. SunSpec: nothing but NULs is "not implemented".
+fn text(order: Order, bytes: &[u8]) -> Result<Value, Absent> {
+    let swap_bytes = matches!(order, Order::Badc | Order::Dcba);
+    let mut bytes = bytes.to_vec();
+    if swap_bytes {
+        bytes.chunks_exact_mut(2).for_each(|word| word.swap(0, 1));
+    }
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let text = std::str::from_utf8(&bytes[..end]).map_err(|_| Absent::Refused("is no text".to_owned()))?.trim();
+    match Value::text(text) {
+        _ if text.is_empty() => Err(Absent::Declared),
+        Some(value) if !text.chars().any(char::is_control) => Ok(value),
+        _ => Err(Absent::Refused("is no text".to_owned())),
+    }
+}
+
 impl Shape {
+    /// How many registers (or bits) it takes.
+    pub const fn width(&self) -> u16 {
+        if matches!(self.kind, Type::String) { self.registers } else { self.kind.width() }
+    }
+
     fn value(&self, raw: u64, exponent: i32) -> Result<Value, Absent> {
         if self.invalid.contains(&raw) {
             return Err(Absent::Declared);
         }
         if let Some((low, high, as_bool)) = self.bits {
-            let field = raw >> low & ((1 << (high - low + 1)) - 1);
-            return Ok(if as_bool { Value::Bool(field == 1) } else { self.plausible(Value::I64(field as i64))? });
+            let field = raw >> low & (u64::MAX >> (63 - (high - low)));
+            return Ok(if as_bool { Value::Bool(field == 1) } else { self.plausible(Value::unsigned(field))? });
         }
         let value = match self.kind {
             Type::Bool => return Ok(Value::Bool(raw != 0)),
@@ -178,6 +207,7 @@ impl Shape {
             Type::F32 => finite(f64::from(f32::from_bits(raw as u32)))?,
             Type::F64 => finite(f64::from_bits(raw))?,
             Type::Bcd16 | Type::Bcd32 => Value::I64(bcd(raw)?),
+            Type::String => return Err(Absent::Refused("is no number".to_owned())),
         };
         self.plausible(self.scaled(value, exponent)?)
     }

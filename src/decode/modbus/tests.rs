@@ -73,6 +73,7 @@ fn the_scale_gives_the_decimal_number_that_was_meant() {
         invalid: vec![0xffff],
         min: None,
         max: Some(1000.0),
+        registers: 0,
     };
     let check = |scale, offset, raw: u16, expected| {
         let point = Point { at: 0, exponent_at: None, shape: shape(scale, offset) };
@@ -98,6 +99,7 @@ fn bits_of_a_register_are_cut_out() {
             invalid: vec![],
             min: None,
             max: None,
+            registers: 0,
         };
         assert_eq!(
             Point { at: 1, exponent_at: None, shape }.value(&[&[0, 0], &raw.to_be_bytes()[..]].concat()),
@@ -127,7 +129,17 @@ fn orders() -> impl Strategy<Value = Order> {
 }
 
 fn plain(kind: Type, order: Order) -> Point {
-    let shape = Shape { kind, order, bits: None, scale: None, offset: None, invalid: vec![], min: None, max: None };
+    let shape = Shape {
+        kind,
+        order,
+        bits: None,
+        scale: None,
+        offset: None,
+        invalid: vec![],
+        min: None,
+        max: None,
+        registers: 0,
+    };
     Point { at: 0, exponent_at: None, shape }
 }
 
@@ -180,4 +192,31 @@ proptest! {
         let found = find(&asked, &bytes).clone_keep();
         prop_assert_eq!(found.as_deref(), Some(&data[..]));
     }
+}
+
+#[test]
+fn strings_end_at_their_first_nul() {
+    let check = |order: Order, bytes: &[u8], expected: Result<&str, bool>| {
+        let shape = Shape {
+            kind: Type::String,
+            order,
+            bits: None,
+            scale: None,
+            offset: None,
+            invalid: vec![],
+            min: None,
+            max: None,
+            registers: bytes.len() as u16 / 2,
+        };
+        let got = Point { at: 0, exponent_at: None, shape }.value(bytes);
+        match expected {
+            Ok(text) => assert_eq!(got, Ok(Value::text(text).unwrap())),
+            Err(declared) => assert_eq!(got == Err(Absent::Declared), declared, "{got:?}"),
+        }
+    };
+    check(Order::Abcd, b"SolarEdge \0\0", Ok("SolarEdge"));
+    check(Order::Badc, b"oSal\0r", Ok("Solar"));
+    check(Order::Abcd, &[0; 8], Err(true));
+    check(Order::Abcd, &[0xff; 8], Err(false));
+    check(Order::Abcd, b"a\x01b\0", Err(false));
 }

@@ -12,8 +12,7 @@ use super::{FakeBacklog, Shared, context};
 use crate::clock::Clock;
 use crate::model::Timestamp;
 use crate::stats::Stats;
-use crate::store::SegmentId;
-use crate::upstream::{Document, Fate, Report, Trouble, TroubleKind, Tuning};
+use crate::upstream::{Config, Document, Fate, Manners, Report, Trouble, TroubleKind, Tuning};
 
 /// It remembers what it stored for good.
 struct Chaos {
@@ -38,6 +37,10 @@ impl Chaos {
 }
 
 impl Way for Chaos {
+    fn manners(&self) -> Manners {
+        self.world.with(|world| world.manners.clone()).unwrap_or_else(Manners::none)
+    }
+
     fn limits(&self) -> (usize, usize) {
         (7, 1 << 14)
     }
@@ -95,11 +98,14 @@ async fn whatever_an_upstream_does_nothing_is_settled_before_it_is_safe() {
             all.extend(names.into_iter().map(|name| format!("s/{name}|20261130T130000.000Z|600|0")));
         }
         world.with(|w| (w.ended, w.settle_fails) = (true, 3));
+        // In one lane, and in two.
+        let config = Config { spread: Duration::ZERO, ..Config::default() };
+        world.with(|w| w.manners = (seed % 2 == 1).then(|| Manners::new(&config, &context().site)));
         let stored = Arc::new(Mutex::new(HashSet::new()));
         let way = Chaos { world: world.clone(), random, stored: Arc::clone(&stored), held: Vec::new() };
         let stats = Stats::default();
         let forwarder = Forwarder::new(
-            FakeBacklog(world.clone(), SegmentId(0)),
+            FakeBacklog::new(&world),
             way,
             context(),
             &Tuning::default(),

@@ -71,3 +71,14 @@ async fn pauses_stay_long_until_all_was_well_for_a_while() {
     );
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_store_hears_whether_the_upstream_takes_what_it_is_sent() {
+    let world = Shared::default();
+    world.segment(1, &["a"]);
+    world.with(|w| w.reports.push_back(trouble(TroubleKind::Transient, vec![Fate::Unsent])));
+    let running = start(&world);
+    world.until(|w| w.settled.len() == 1).await;
+    world.with(|w| assert!(w.takes.ends_with(&[false, true]), "{:?}", w.takes));
+    running.stop().await;
+}

@@ -92,6 +92,8 @@ pub struct Bucketer {
     closing: Vec<Closed>,
     gone: Vec<BucketKey>,
     open: usize,
+    /// Bytes of the samples in open buckets.
+    bytes: usize,
     held: usize,
 }
 
@@ -104,9 +106,9 @@ struct Sensor {
 impl Bucketer {
     /// Puts a row into its bucket. `weight` is what it adds to the document in bytes.
     pub fn push(&mut self, sensor: u32, row: Row, weight: u32, policy: &BucketPolicy, arrival: Arrival) -> Pushed {
-        let window = policy.window.window_of(row.at);
         let state = self.sensors.entry(sensor).or_default();
-        let fits = |open: &Open| open.key.window == window && open.clock.shares_with(arrival.clock);
+        let is_its = |open: &Open| open.key.window.length() == policy.window && open.key.window.contains(row.at);
+        let fits = |open: &Open| is_its(open) && open.clock.shares_with(arrival.clock);
         let takes = |open: &Open| !(open.is_full(weight, policy) || arrival.in_order && open.has_passed(row.at));
         let mut place = state.open.iter().position(|open| fits(open) && takes(open));
         if place.is_none() {
@@ -121,7 +123,7 @@ impl Bucketer {
                 let reason = if full { open.full_reason(policy) } else { open.time_reason() };
                 self.close(sensor, spent, reason);
             }
-            place = Some(self.open_bucket(sensor, window, policy, arrival));
+            place = Some(self.open_bucket(sensor, policy.window.window_of(row.at), policy, arrival));
         }
         let place = place.expect("a bucket is open for this window");
         let open = &mut self.sensors.get_mut(&sensor).expect("made above").open[place];
@@ -137,6 +139,25 @@ impl Bucketer {
             self.close(sensor, place, reason);
         }
         Pushed::Kept
+    }
+
+    /// Closes the largest buckets if all together take more than `most` bytes, until they take an eighth less.
+    pub fn close_largest(&mut self, most: usize) {
+        if self.bytes <= most {
+            return;
+        }
+        let sealable = self.open_iter().filter(|open| !open.key.is_held());
+        let mut open: Vec<_> = sealable.map(|open| (open.bytes(), open.key)).collect();
+        open.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, key) in open {
+            if self.bytes <= most - most / 8 {
+                break;
+            }
+            let Some(state) = self.sensors.get(&key.sensor) else { continue };
+            if let Some(place) = state.open.iter().position(|open| open.key == key) {
+                self.close(key.sensor, place, SealReason::Bytes);
+            }
+        }
     }
 
     /// Closes buckets that are due `now`, the longest due first, at most `most` of them.
@@ -179,14 +200,15 @@ impl Bucketer {
         let mut closing = std::mem::take(&mut self.closing);
         closing.sort_unstable_by_key(Closed::key);
         for key in touched {
-            let open = match closing.binary_search_by_key(&key, Closed::key) {
-                Ok(place) => &mut closing[place].open,
-                Err(_) => match self.find(key) {
-                    Some(open) => open,
-                    None => continue,
-                },
-            };
+            if let Ok(place) = closing.binary_search_by_key(&key, Closed::key) {
+                step.groups.push(closing[place].open.flush(seq)?);
+                continue;
+            }
+            let Some(open) = self.find(key) else { continue };
+            let before = open.bytes();
             step.groups.push(open.flush(seq)?);
+            let after = open.bytes();
+            self.bytes = self.bytes + after - before;
         }
         step.closed = closing;
         step.gone = std::mem::take(&mut self.gone);
@@ -233,7 +255,12 @@ impl Bucketer {
                 self.insert(Open::new(group.key, opened.unwrap_or(unknown), seq));
             }
         }
-        self.find(group.key).expect("inserted above").absorb(&group.block, seq, weigh)
+        let open = self.find(group.key).expect("inserted above");
+        let before = open.bytes();
+        let done = open.absorb(&group.block, seq, weigh);
+        let after = open.bytes();
+        self.bytes = self.bytes + after - before;
+        done
     }
 
     /// A record says that this bucket was sealed: it is in a segment.
@@ -297,6 +324,7 @@ impl Bucketer {
         let open = state.open.remove(place);
         self.due.remove(&(open.due, key));
         self.open -= 1;
+        self.bytes -= open.bytes();
         self.held -= usize::from(key.is_held());
         Some(*open)
     }

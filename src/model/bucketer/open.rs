@@ -10,6 +10,8 @@ use crate::model::{BucketPolicy, ClockState, SealReason, Timestamp};
 
 /// After this many small blocks at its end a bucket joins them into one: columns of one row compress poorly.
 const JOIN_BLOCKS: u32 = 32;
+/// A block of so many rows is not small: joining it would cost more time than it saves memory.
+const WHOLE_ROWS: usize = 8;
 /// How far an arrival's stamp may lie before an earlier one: deliveries of several tasks overtake each other by less.
 const MAX_OVERTAKING: Duration = Duration::from_secs(1);
 
@@ -106,6 +108,11 @@ impl Open {
         }
     }
 
+    /// Bytes its samples take in memory; those pushed since the last step are not among them.
+    pub(super) const fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
     /// Its latest sample.
     pub const fn latest(&self) -> Timestamp {
         self.latest
@@ -194,8 +201,9 @@ impl Open {
     pub(super) fn flush(&mut self, seq: u64) -> Result<Group, Damaged> {
         let mut block = Vec::with_capacity(8 + 4 * self.pending.len());
         codec::encode(&self.pending, self.key.window.start(), &mut block);
+        let rows = self.pending.len();
         self.pending = Vec::new();
-        self.append(&block)?;
+        self.append(&block, rows)?;
         self.first_seq = self.first_seq.min(seq);
         let opened = (!self.told).then_some(Opened { due: self.due, late: self.late, clock: self.clock });
         self.told = true;
@@ -217,11 +225,15 @@ impl Open {
         self.first_seq = self.first_seq.min(seq);
         self.told = true;
         self.times = None;
-        self.append(blocks)
+        self.append(blocks, rows.len())
     }
 
-    fn append(&mut self, blocks: &[u8]) -> Result<(), Damaged> {
+    fn append(&mut self, blocks: &[u8], rows: usize) -> Result<(), Damaged> {
         self.data.extend_from_slice(blocks);
+        if rows >= WHOLE_ROWS && self.small_blocks == 0 {
+            self.joined = self.data.len();
+            return Ok(());
+        }
         self.small_blocks += 1;
         if self.small_blocks < JOIN_BLOCKS {
             return Ok(());

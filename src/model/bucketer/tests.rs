@@ -132,6 +132,23 @@ fn a_sensor_that_replays_its_history_has_a_bounded_number_of_open_buckets() {
     assert_eq!(bucketer.step(1).unwrap().closed.len(), 2000 - MAX_OPEN_PER_SENSOR);
 }
 
+#[test]
+fn when_memory_is_short_the_largest_are_closed_and_their_windows_go_on() {
+    let mut bucketer = Bucketer::default();
+    for i in 0..60 {
+        bucketer.push(1, row(i, i * i * 1_000_000), 40, &policy(1000, 100_000), Arrival::at(at(i)));
+    }
+    bucketer.push(2, row(1, 1), 40, &policy(1000, 100_000), Arrival::at(at(60)));
+    bucketer.step(1).unwrap();
+    bucketer.close_largest(100_000);
+    assert!(!bucketer.has_news());
+    bucketer.close_largest(100);
+    bucketer.push(1, row(59, 7), 40, &policy(1000, 100_000), Arrival::at(at(60)));
+    let closed = seen(bucketer.step(2).unwrap());
+    assert_eq!(closed.iter().map(|(.., samples)| samples.len()).collect::<Vec<_>>(), [60]);
+    assert_eq!((closed[0].1, closed[0].2, bucketer.open_buckets()), (0, "bytes", 2));
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Push { sensor: u32, back: i64, value: i64 },

@@ -21,7 +21,7 @@ const MIXED: u64 = 6;
 
 pub(super) fn encode(field: u32, values: &[Option<&Value>], out: &mut Vec<u8>) {
     let sparse = values.iter().any(Option::is_none);
-    let (kind, exponent) = kind_of(values);
+    let (kind, decimals) = kind_of(values);
     varint::put(out, u64::from(field) << 4 | kind << 1 | u64::from(sparse));
     if sparse {
         put_bits(out, values.iter().map(Option::is_some));
@@ -29,10 +29,8 @@ pub(super) fn encode(field: u32, values: &[Option<&Value>], out: &mut Vec<u8>) {
     let values = || values.iter().flatten().copied();
     match kind {
         DECIMAL => {
-            out.push(exponent as u8);
-            let mantissas =
-                values().map(|v| if let Value::F64(v) = v { (v * POWERS[exponent]).round() as i64 } else { 0 });
-            put_deltas(out, mantissas);
+            out.push(decimals.exponent as u8);
+            put_deltas(out, decimals.mantissas.into_iter());
         }
         FLOAT => {
             for value in values() {
@@ -87,8 +85,15 @@ pub(super) fn decode(input: &mut Reader<'_>, rows: &mut [Row]) -> Result<u32, Da
     Ok(field)
 }
 
-/// The cheapest exact kind for these values, and the decimal exponent where that is `DECIMAL`.
-fn kind_of(values: &[Option<&Value>]) -> (u64, usize) {
+/// Doubles as whole numbers over a power of ten.
+#[derive(Default)]
+struct Decimals {
+    exponent: usize,
+    mantissas: Vec<i64>,
+}
+
+/// The cheapest exact kind for these values, and the values as decimals where that is `DECIMAL`.
+fn kind_of(values: &[Option<&Value>]) -> (u64, Decimals) {
     let mut kind = None;
     for value in values.iter().flatten() {
         let this = match value {
@@ -99,34 +104,57 @@ fn kind_of(values: &[Option<&Value>]) -> (u64, usize) {
             Value::Text(_) => TEXT,
         };
         if *kind.get_or_insert(this) != this {
-            return (MIXED, 0);
+            return (MIXED, Decimals::default());
         }
     }
     match kind {
-        Some(FLOAT) => common_exponent(values).map_or((FLOAT, 0), |exponent| (DECIMAL, exponent)),
-        Some(kind) => (kind, 0),
-        None => (MIXED, 0),
+        Some(FLOAT) => decimals(values).map_or((FLOAT, Decimals::default()), |decimals| (DECIMAL, decimals)),
+        Some(kind) => (kind, Decimals::default()),
+        None => (MIXED, Decimals::default()),
     }
 }
 
-/// The least exponent `p` at which every value is exactly a whole number over `10^p`, if there is one.
-fn common_exponent(values: &[Option<&Value>]) -> Option<usize> {
+/// The values over the least power of ten at which every one is exactly a whole number, if there is one.
+fn decimals(values: &[Option<&Value>]) -> Option<Decimals> {
     let mut exponent = 0;
-    let mut largest = 0.0f64;
+    let mut mantissas: Vec<i64> = Vec::with_capacity(values.len());
     for value in values.iter().flatten() {
-        if let Value::F64(v) = value {
-            exponent = (exponent..POWERS.len()).find(|&p| is_decimal(*v, p))?;
-            largest = largest.max(v.abs());
+        let Value::F64(v) = value else { continue };
+        let mut found = mantissa(*v, exponent);
+        while found.is_none() {
+            exponent += 1;
+            if exponent == POWERS.len() {
+                return None;
+            }
+            // What is exact over a smaller power is so over a larger one, while it stays a whole number that is exact.
+            for mantissa in &mut mantissas {
+                *mantissa = mantissa.checked_mul(10).filter(|m| m.unsigned_abs() < EXACT as u64)?;
+            }
+            found = mantissa(*v, exponent);
         }
+        mantissas.extend(found);
     }
-    // A value found exact at a smaller exponent is so at every larger one while its mantissa stays exact.
-    (largest * POWERS[exponent] < EXACT).then_some(exponent)
+    Some(Decimals { exponent, mantissas })
 }
 
-fn is_decimal(v: f64, exponent: usize) -> bool {
-    let mantissa = (v * POWERS[exponent]).round();
+/// The whole number that is exactly `v` over this power of ten.
+fn mantissa(v: f64, exponent: usize) -> Option<i64> {
+    let scaled = v * POWERS[exponent];
+    let mantissa = nearest(scaled)?;
     // The integer round trip tells -0.0, whose sign a mantissa cannot hold, from 0.0.
-    mantissa.abs() < EXACT && (mantissa as i64 as f64 / POWERS[exponent]).to_bits() == v.to_bits()
+    ((mantissa as f64 / POWERS[exponent]).to_bits() == v.to_bits()).then_some(mantissa)
+}
+
+/// The nearest whole number below [`EXACT`]. Halves go either way: no value is exactly a whole number and a half over a
+/// power of ten and a whole number over it.
+fn nearest(v: f64) -> Option<i64> {
+    /// 1.5 · 2^52: adding it leaves no bits for a fraction, which the processor rounds, far faster than `round`.
+    const SHIFT: f64 = 6_755_399_441_055_744.0;
+    if v.abs() < EXACT / 4.0 {
+        return Some(((v + SHIFT) - SHIFT) as i64);
+    }
+    let rounded = v.round();
+    (rounded.abs() < EXACT).then_some(rounded as i64)
 }
 
 fn put_deltas(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {

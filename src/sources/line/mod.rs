@@ -1,10 +1,11 @@
 //! `line`: delimited text from a serial port, one reading for each line.
 //!
-//! The first line after the port was opened may lack its beginning. It counts only if everything in it can be read
-//! and nothing is left over; otherwise it is dropped silently. A device whose lines look whole even when their beginning
+//! The first line after the port was opened may lack its beginning. It counts only if its first value can be read and
+//! nothing is left over; otherwise it is dropped silently. A device whose lines look whole even when their beginning
 //! is missing (bare numbers) should have `drop_first = true`.
 
 mod config;
+mod forms;
 
 use std::future::Future;
 use std::io;
@@ -18,6 +19,7 @@ use self::config::Config;
 use super::serial::{Keeper, Letters, hung_up};
 use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
+use crate::decode::telegram::line_advice;
 use crate::decode::times::Local;
 use crate::model::{Reading, SensorName, Timestamp, TurnedAway};
 use crate::store::{Closed, Delivery};
@@ -84,26 +86,41 @@ impl Line {
         let mut chunk = vec![0; CHUNK];
         loop {
             let bytes = match self.read(&mut stream, &mut chunk, intake).await {
+                Ok(0) if intake.stats.tap.is_replay() => return self.last_line(intake).await,
                 Ok(0) => return End::Line(hung_up()),
                 Ok(count) => &chunk[..count],
                 Err(error) => return End::Line(error),
             };
-            let now = intake.clock.now();
-            let mut delivery = Delivery { stamped: !self.reader.rules.tells_time(), ..Delivery::default() };
-            let mut lines = 0;
-            let reader = &mut self.reader;
-            self.splitter.push(bytes, |piece| lines += u64::from(reader.take(piece, now, intake, &mut delivery)));
-            if lines == 0 {
-                continue;
-            }
-            if self.reader.refusals < REFUSALS_UNTIL_DOWN {
-                self.tell_up(intake);
-            }
-            // `deliver` counts one message.
-            intake.stats.messages.inc_by(lines - 1);
-            if let Err(closed) = intake.deliver(delivery).await {
+            if let Err(closed) = self.push(bytes, intake).await {
                 return End::Store(closed);
             }
+        }
+    }
+
+    /// Cuts lines and hands over what they say.
+    async fn push(&mut self, bytes: &[u8], intake: &Intake) -> Result<(), Closed> {
+        let now = intake.clock.now();
+        let mut delivery = Delivery { stamped: !self.reader.rules.tells_time(), ..Delivery::default() };
+        let mut lines = 0;
+        let reader = &mut self.reader;
+        self.splitter.push(bytes, |piece| lines += u64::from(reader.take(piece, now, intake, &mut delivery)));
+        if lines == 0 {
+            return Ok(());
+        }
+        if self.reader.refusals < REFUSALS_UNTIL_DOWN {
+            self.tell_up(intake);
+        }
+        // `deliver` counts one message.
+        intake.stats.messages.inc_by(lines - 1);
+        intake.deliver(delivery).await
+    }
+
+    /// A recording may end without a delimiter. (A line that hangs up leaves a line that is not whole.)
+    async fn last_line(&mut self, intake: &Intake) -> End {
+        let delimiter = self.splitter.delimiter().to_vec();
+        match self.push(&delimiter, intake).await {
+            Ok(()) => End::Line(hung_up()),
+            Err(closed) => End::Store(closed),
         }
     }
 
@@ -135,6 +152,7 @@ impl Reader {
     fn take(&mut self, piece: Piece<'_>, now: Timestamp, intake: &Intake, delivery: &mut Delivery) -> bool {
         let (bytes, is_first, result) = match piece {
             Piece::Line { is_first: true, .. } | Piece::TooLong { is_first: true, .. } if self.drop_first => {
+                intake.stats.tap.refused("first line", "is dropped: its beginning may be missing (drop_first)");
                 return false;
             }
             Piece::TooLong { head, is_first } => {
@@ -144,9 +162,19 @@ impl Reader {
         };
         match result {
             Ok(None) => false,
-            Ok(Some(read)) if is_first && !read.is_whole() => false,
-            Err(_) if is_first => false,
+            Ok(Some(read)) if is_first && read.is_cut => {
+                let why = if read.refused.is_empty() { "something is left over" } else { &read.refused.join("; ") };
+                intake.stats.tap.refused("first line", &format!("is dropped, its beginning may be missing: {why}"));
+                false
+            }
+            Err(why) if is_first => {
+                intake.stats.tap.refused("first line", &format!("is dropped, its beginning may be missing: {why}"));
+                false
+            }
             Ok(Some(read)) => {
+                read.absent
+                    .iter()
+                    .for_each(|name| intake.stats.tap.refused(name, "its content is declared to mean no value"));
                 if !read.refused.is_empty() {
                     self.refuse(&read.refused.join("; "), bytes, now, intake, delivery);
                 }
@@ -187,19 +215,22 @@ impl Reader {
             let made = Reading::new(sensor, decoded.time.unwrap_or(now), decoded.fields);
             reading = Some(made.map_err(|error| error.to_string())?);
         }
-        Ok(Some(Read { reading, turned_away, refused, has_remains: decoded.has_remains }))
+        let is_cut = decoded.has_remains || decoded.is_first_refused;
+        Ok(Some(Read { reading, turned_away, refused, absent: decoded.absent, is_cut }))
     }
 
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
         self.refusals = self.refusals.saturating_add(1);
         if self.refusals >= REFUSALS_UNTIL_DOWN {
-            let words = format!("the last {} lines could not be read: {words}", self.refusals);
-            intake.stats.condition.down(now, format!("{words} (are baud, format and decode those of the device?)"));
+            let advice = line_advice(bytes).unwrap_or("are baud, format and decode those of the device?");
+            let words = format!("the last {} lines could not be read: {words} ({advice})", self.refusals);
+            intake.stats.condition.down(now, words);
         }
         if self.letters.may_write(Instant::now()) {
             delivery.dead_letters.push(intake.letter(now, &self.place, words, bytes));
         } else {
             intake.stats.refused.inc();
+            intake.stats.tap.refused(&self.place, words);
         }
     }
 }
@@ -210,13 +241,9 @@ struct Read {
     /// Understood, and not taken because of its time.
     turned_away: Option<TurnedAway>,
     refused: Vec<String>,
-    has_remains: bool,
-}
-
-impl Read {
-    fn is_whole(&self) -> bool {
-        self.refused.is_empty() && !self.has_remains
-    }
+    absent: Vec<String>,
+    /// Its beginning may be missing: something is left over, or the first value cannot be read.
+    is_cut: bool,
 }
 
 #[cfg(test)]

@@ -181,6 +181,37 @@ async fn sample(id: &str, settings: serde_json::Value, letters_expected: usize) 
     assert_eq!(letters.len(), letters_expected, "{id}: {letters:?}");
 }
 
+/// Six frames of one weight, each by the rule of its maker.
+#[tokio::test(start_paused = true)]
+async fn frames_of_scales_are_read_by_the_rule_of_their_maker() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/serial/scales");
+    let stream = std::fs::read(folder.join("SE-SCL-03.txt")).unwrap();
+    let rules = [
+        ("\u{3}", r"\x02 *(?<weight>[0-9.]+)$", ".", 1.0),
+        ("\r", r"\x02 *(?<weight>[0-9]+\.[0-9]+)$", ".", 1.0),
+        ("\r", r"\x02 *(?<weight>[0-9]+)$", ".", 0.001),
+        ("\r\n", r"PESO: *(?<weight>[0-9,]+) KG$", ",", 1.0),
+        ("\r", r"^ *(?<weight>[0-9.]+) kg$", ".", 1.0),
+        ("\n", r"\r(?<weight>[0-9.]+) kg$", ".", 1.0),
+    ];
+    for (delimiter, pattern, decimal, scale) in rules {
+        let settings = json!({ "sensor": "scale", "decode": "regex", "pattern": pattern, "delimiter": delimiter,
+            "decimal": decimal, "scale": { "weight": scale } });
+        let (readings, ..) = read(line(settings), &[b"\x03\r\n", &stream]).await;
+        let weights: Vec<f64> = readings.iter().map(|r| number(&r.fields[0].1)).collect();
+        assert_eq!(weights, [1.25], "{delimiter:?} {pattern}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_format_is_told() {
+    let parity: Vec<u8> = b"temp=21.5 hum=44".iter().map(|b| b | ((b.count_ones() % 2) as u8) << 7).collect();
+    let lines = [&parity[..], b"\n"].concat().repeat(12);
+    let (_, _, intake) = read(line(one_number()), &[&lines]).await;
+    let state = intake.stats.condition.get();
+    assert!(state.detail.contains("it looks like 7E1 seen through 8N1"), "{state:?}");
+}
+
 #[test]
 fn contradictions_are_named() {
     let check = |settings: serde_json::Value, path: &str, words: &str| {
@@ -205,6 +236,11 @@ fn contradictions_are_named() {
     check(json!({ "decode": "json", "sensor": "s", "fields": { "a": "b" } }), "fields.a", "no JSON pointer");
     check(json!({ "decode": "key-value", "sensor": "s", "separator": "=" }), "separator", "in common");
     check(json!({ "decode": "json", "sensor": "s", "delimiter": "" }), "delimiter", "bytes");
+    check(json!({ "decode": "json", "sensor": "s", "delimiter": ["\r\n", "\n"] }), "delimiter", "one byte");
+    check(json!({ "decode": "fixed", "sensor": "s" }), "fixed", "places of values");
+    check(json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "prefix": "x" }), "prefix", "no meaning");
+    check(json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "scale": { "a": 0 } }), "scale.a", "not zero");
+    check(json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "scale": { "b": 2 } }), "scale.b", "not among");
     check(json!({ "decode": "json", "sensor": "s", "max_line": 0 }), "max_line", "not between");
     check(json!({ "decode": "json", "sensor": "", "skip": ["("] }), "sensor", "empty");
     check(json!({ "decode": "json", "sensor": "", "skip": ["("] }), "skip", "no regular expression");

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::owed::Owed;
-use crate::decode::modbus::{Exception, Found, MAX_FRAME_BYTES, Request, explain, find, is_damaged_reply};
+use crate::decode::modbus::{Exception, Found, MAX_FRAME_BYTES, Request, explain, find, is_damaged_reply, tcp};
 use crate::sources::serial::hung_up;
 
 /// Bytes read at once.
@@ -30,6 +30,17 @@ pub(super) struct Pace {
     pub(super) gap: Duration,
     /// How long one character takes on the line.
     pub(super) character: Duration,
+    /// What frames look like.
+    pub(super) framing: Framing,
+}
+
+/// How requests and replies are framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// With a CRC, and no number.
+    Rtu,
+    /// Modbus TCP: with the number of the request, so that a late reply is told from a new one.
+    Tcp,
 }
 
 /// A line with devices on it.
@@ -44,6 +55,8 @@ pub(super) struct Bus<S> {
     first: Vec<u8>,
     /// How many bytes arrived since the request.
     heard_in_all: usize,
+    /// The number of the last request, where requests have one.
+    number: u16,
 }
 
 /// What became of a request.
@@ -98,12 +111,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
     pub(super) fn new(stream: S, pace: Pace) -> Self {
         let heard = Vec::with_capacity(MAX_FRAME_BYTES + CHUNK);
         let first = Vec::with_capacity(MAX_FRAME_BYTES);
-        Self { stream, pace, quiet_since: Instant::now(), heard, first, heard_in_all: 0 }
+        Self { stream, pace, quiet_since: Instant::now(), heard, first, heard_in_all: 0, number: 0 }
     }
 
     /// Asks one device once (again when the answer is doubtful). `owed` is what the device still owes.
     /// Fails when the line itself does. Dropped half-way, the device may owe an answer.
     pub(super) async fn ask(&mut self, request: &Request, owed: &mut Owed) -> io::Result<Outcome> {
+        if self.pace.framing == Framing::Tcp {
+            let deadline = self.send(request).await?;
+            return self.listen(request, deadline).await;
+        }
         owed.add(request);
         let deadline = self.send(request).await?;
         let mut outcome = self.listen(request, deadline).await?;
@@ -195,7 +212,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
         self.heard.clear();
         self.first.clear();
         self.heard_in_all = 0;
-        let frame = request.encode();
+        let frame = match self.pace.framing {
+            Framing::Rtu => request.encode().to_vec(),
+            Framing::Tcp => {
+                self.number = self.number.wrapping_add(1);
+                tcp::encode(request, self.number).to_vec()
+            }
+        };
         tracing::trace!(?frame, "request");
         let sending = self.pace.character * frame.len() as u32;
         let written = timeout_at(Instant::now() + sending + self.pace.timeout, self.stream.write_all(&frame)).await;
@@ -208,7 +231,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
     async fn listen(&mut self, request: &Request, deadline: Instant) -> io::Result<Outcome> {
         let frame_time = self.pace.character * request.reply_bytes() as u32;
         loop {
-            let (outcome, end) = match find(request, &self.heard) {
+            let found = match self.pace.framing {
+                Framing::Rtu => find(request, &self.heard),
+                Framing::Tcp => tcp::find(request, self.number, &self.heard),
+            };
+            let (outcome, end) = match found {
                 Found::Data { data, frame, end } => (Outcome::Data { data: data.into(), frame: frame.into() }, end),
                 Found::Exception { code, frame, end } => (Outcome::Exception { code, frame: frame.into() }, end),
                 Found::Nothing { keep } => {
@@ -231,7 +258,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Bus<S> {
     }
 
     fn nothing(&self, request: &Request) -> Outcome {
-        match explain(request, &self.first) {
+        let words = match self.pace.framing {
+            Framing::Rtu => explain(request, &self.first),
+            Framing::Tcp => tcp::explain(request, &self.first),
+        };
+        match words {
             None => Outcome::Silence,
             Some(words) => {
                 let is_damaged = is_damaged_reply(request, &self.first);

@@ -1,17 +1,20 @@
 //! `type = "modbus-rtu"` of the site file, and what it means once it is checked.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tokio::sync::Notify;
 
+use super::ModbusRtu;
+use super::bus::{Framing, Pace};
 use super::device::Device;
 use super::plan::{Wanted, blocks};
-use super::{ModbusRtu, bus::Pace};
 use crate::decode::modbus::{MAX_REGISTERS, Order, Shape, Table, Type};
 use crate::model::{FieldName, MAX_FIELDS, SensorName};
 use crate::sources::serial::{DEFAULT_BAUD, Format, Keeper, Port};
-use crate::sources::{Claims, Source, SourceConfig};
+use crate::sources::{Claims, Recording, Source, SourceConfig};
 
 /// Device addresses of the standard; 0 is the broadcast, above 247 is reserved.
 const UNIT_IDS: std::ops::RangeInclusive<u8> = 1..=247;
@@ -46,7 +49,7 @@ pub(super) struct Config {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DeviceConfig {
+pub(super) struct DeviceConfig {
     sensor: String,
     unit_id: u8,
     #[serde(default = "default_poll", with = "humantime_serde")]
@@ -72,6 +75,8 @@ pub(super) struct RegisterConfig {
     unit: Option<String>,
     bit: Option<u8>,
     bits: Option<[u8; 2]>,
+    /// How many registers a string has.
+    length: Option<u16>,
     #[serde(default)]
     invalid: OneOrMany,
     min: Option<f64>,
@@ -100,13 +105,13 @@ enum Raw {
 fn default_baud() -> u32 {
     DEFAULT_BAUD
 }
-fn default_timeout() -> Duration {
+pub(super) fn default_timeout() -> Duration {
     Duration::from_secs(1)
 }
 fn default_gap() -> Duration {
     Duration::from_millis(20)
 }
-fn default_retries() -> u32 {
+pub(super) fn default_retries() -> u32 {
     1
 }
 fn default_poll() -> Duration {
@@ -121,16 +126,7 @@ type Wrong = Vec<(String, String)>;
 
 impl SourceConfig for Config {
     fn claims(&self) -> Claims {
-        let units = self.devices.iter().flat_map(|device| {
-            let with_unit = device.registers.iter().filter_map(|r| Some((r.field.clone(), r.unit.clone()?)));
-            with_unit.map(|(field, unit)| (device.sensor.clone(), field, unit))
-        });
-        Claims {
-            port: Some(self.port.clone()),
-            sensors: self.devices.iter().map(|d| d.sensor.clone()).collect(),
-            units: units.collect(),
-            ..Claims::default()
-        }
+        claims(&self.port, &self.devices)
     }
 
     fn contradictions(&self) -> Wrong {
@@ -140,35 +136,63 @@ impl SourceConfig for Config {
     fn build(self: Box<Self>) -> Box<dyn Source> {
         Box::new(self.checked().expect("a table without contradictions can be built"))
     }
+
+    fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
+        let mut source = self.checked().expect("a table without contradictions can be built");
+        source.keeper.replay(recording, over);
+        Some(Box::new(source))
+    }
 }
 
 impl Config {
     /// The source, or everything that is wrong.
     pub(super) fn checked(&self) -> Result<ModbusRtu, Wrong> {
         let port = Port { path: self.port.clone(), baud: self.baud, format: self.format };
-        let mut wrong = port.contradictions();
+        let character = port.character();
+        // 3.5 characters of silence separate frames (V1.02, section 2.5.1.1).
+        let gap = self.gap.max(character * 7 / 2);
+        let pace = Pace { timeout: self.timeout, gap, character, framing: Framing::Rtu };
+        let line = Line { port, pace, retries: self.retries, max_gap: self.max_gap, unit_ids: UNIT_IDS };
+        line.checked(&self.devices)
+    }
+}
+
+/// What a line with devices is, whatever carries it.
+pub(super) struct Line {
+    pub(super) port: Port,
+    pub(super) pace: Pace,
+    pub(super) retries: u32,
+    pub(super) max_gap: u16,
+    pub(super) unit_ids: std::ops::RangeInclusive<u8>,
+}
+
+impl Line {
+    /// The source, or everything that is wrong.
+    pub(super) fn checked(self, configured: &[DeviceConfig]) -> Result<ModbusRtu, Wrong> {
+        let mut wrong = self.port.contradictions();
         let mut say = |key: &str, words: String| wrong.push((key.to_owned(), words));
-        if self.timeout.is_zero() || self.timeout > MAX_TIMEOUT {
+        let timeout = self.pace.timeout;
+        if timeout.is_zero() || timeout > MAX_TIMEOUT {
             say("timeout", "must be from 1ms to 60s".to_owned());
         }
-        if self.gap > MAX_TIMEOUT {
+        if self.pace.gap > MAX_TIMEOUT {
             say("gap", "must be at most 60s".to_owned());
         }
         if self.retries > MAX_RETRIES {
             say("retries", format!("{} is more than {MAX_RETRIES}", self.retries));
         }
-        if self.devices.is_empty() {
+        if configured.is_empty() {
             say("devices", "names no device; add a [[sources.NAME.devices]] table".to_owned());
         }
         let mut sensors = HashSet::new();
-        for (i, device) in self.devices.iter().enumerate() {
+        for (i, device) in configured.iter().enumerate() {
             if !sensors.insert(&device.sensor) {
                 say(&format!("devices[{i}].sensor"), format!("`{}` is already another device's sensor", device.sensor));
             }
         }
         let mut devices = Vec::new();
-        for (i, device) in self.devices.iter().enumerate() {
-            match device.checked(self.max_gap, self.timeout) {
+        for (i, device) in configured.iter().enumerate() {
+            match device.checked(self.max_gap, timeout, &self.unit_ids) {
                 Ok(device) => devices.push(device),
                 Err(inner) => wrong.extend(inner.into_iter().map(|(k, words)| (format!("devices[{i}].{k}"), words))),
             }
@@ -176,20 +200,36 @@ impl Config {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        let character = port.character();
-        // 3.5 characters of silence separate frames (V1.02, section 2.5.1.1).
-        let pace = Pace { timeout: self.timeout, gap: self.gap.max(character * 7 / 2), character };
-        Ok(ModbusRtu::new(Keeper::new(port), pace, self.retries, devices))
+        Ok(ModbusRtu::new(Keeper::new(self.port), self.pace, self.retries, devices))
+    }
+}
+
+/// What devices claim.
+pub(super) fn claims(port: &str, devices: &[DeviceConfig]) -> Claims {
+    let units = devices.iter().flat_map(|device| {
+        let with_unit = device.registers.iter().filter_map(|r| Some((r.field.clone(), r.unit.clone()?)));
+        with_unit.map(|(field, unit)| (device.sensor.clone(), field, unit))
+    });
+    Claims {
+        port: Some(port.to_owned()),
+        sensors: devices.iter().map(|d| d.sensor.clone()).collect(),
+        units: units.collect(),
+        ..Claims::default()
     }
 }
 
 impl DeviceConfig {
-    fn checked(&self, max_gap: u16, timeout: Duration) -> Result<Device, Wrong> {
+    pub(super) fn checked(
+        &self,
+        max_gap: u16,
+        timeout: Duration,
+        unit_ids: &std::ops::RangeInclusive<u8>,
+    ) -> Result<Device, Wrong> {
         let mut wrong = Wrong::new();
         let mut say = |key: &str, words: String| wrong.push((key.to_owned(), words));
         let sensor = SensorName::new(&self.sensor).map_err(|e| say("sensor", e.to_string())).ok();
-        if !UNIT_IDS.contains(&self.unit_id) {
-            say("unit_id", format!("{} is not between 1 and 247", self.unit_id));
+        if !unit_ids.contains(&self.unit_id) {
+            say("unit_id", format!("{} is not between {} and {}", self.unit_id, unit_ids.start(), unit_ids.end()));
         }
         if self.poll < Duration::from_millis(1) {
             say("poll", "must be at least 1ms".to_owned());
@@ -236,7 +276,7 @@ impl RegisterConfig {
         if self.table.is_bits() {
             self.only_a_bit(kind, &mut wrong);
         }
-        let one_register = kind.width() == 1;
+        let one_register = kind.width() == 1 && kind != Type::String;
         if one_register && matches!(self.order, Order::Cdab | Order::Dcba) {
             wrong.push(("order", "swaps words, but the type has only one".to_owned()));
         }
@@ -251,18 +291,19 @@ impl RegisterConfig {
         };
         if let Some((low, high, as_bit)) = bits {
             let key = if as_bit { "bit" } else { "bits" };
-            if kind != Type::U16 {
-                wrong.push((key, "needs type = \"u16\"".to_owned()));
-            }
-            if low > high || high > 15 {
-                wrong.push((key, "must lie between 0 (lowest) and 15, the lower one first".to_owned()));
+            let most = kind.width() * 16 - 1;
+            if !matches!(kind, Type::U16 | Type::U32 | Type::U64) {
+                wrong.push((key, "needs type = \"u16\", \"u32\" or \"u64\"".to_owned()));
+            } else if low > high || u16::from(high) > most {
+                wrong.push((key, format!("must lie between 0 (lowest) and {most}, the lower one first")));
             }
         }
-        let unscaled = kind == Type::Bool || bits.is_some();
+        let registers = self.registers(kind, most, &mut wrong);
+        let unscaled = matches!(kind, Type::Bool | Type::String) || bits.is_some();
         let scale = self.scale.filter(|&s| s != 1.0);
         let offset = self.offset.filter(|&o| o != 0.0);
         if unscaled && (scale.is_some() || offset.is_some() || self.scale_register.is_some()) {
-            wrong.push(("scale", "a bit or bit field cannot be scaled".to_owned()));
+            wrong.push(("scale", "a bit, bit field or string cannot be scaled".to_owned()));
         }
         if scale.is_some_and(|s| s == 0.0 || !s.is_finite()) || offset.is_some_and(|o| !o.is_finite()) {
             wrong.push(("scale", "and `offset` must be finite, and scale not zero".to_owned()));
@@ -279,7 +320,8 @@ impl RegisterConfig {
         if self.scale_register.is_some() {
             invalid.extend(kind.not_implemented());
         }
-        let shape = Shape { kind, order: self.order, bits, scale, offset, invalid, min: self.min, max: self.max };
+        let shape =
+            Shape { kind, order: self.order, bits, scale, offset, invalid, min: self.min, max: self.max, registers };
         let wanted = Wanted { table: self.table, address: self.address, exponent: self.scale_register, shape };
         let (start, end) = wanted.span();
         if end > 0x1_0000 {
@@ -289,6 +331,20 @@ impl RegisterConfig {
             wrong.push(("scale_register", "value and scale do not fit into one request".to_owned()));
         }
         if wrong.is_empty() { Ok(wanted) } else { Err(wrong) }
+    }
+
+    /// How many registers a string has.
+    fn registers(&self, kind: Type, most: u16, wrong: &mut Vec<(&'static str, String)>) -> u16 {
+        match (kind, self.length) {
+            (Type::String, Some(length)) if (1..=most).contains(&length) => return length,
+            (Type::String, Some(length)) => {
+                wrong.push(("length", format!("{length} is not between 1 and {most} registers")));
+            }
+            (Type::String, None) => wrong.push(("length", "is missing: how many registers the string has".to_owned())),
+            (_, Some(_)) => wrong.push(("length", "has a meaning with type = \"string\" only".to_owned())),
+            (_, None) => return 0,
+        }
+        1
     }
 
     fn only_a_bit(&self, kind: Type, wrong: &mut Vec<(&'static str, String)>) {

@@ -129,9 +129,14 @@ impl Device {
         let mut silences = 0;
         let count = self.blocks.len();
         for i in (self.start..self.start + count).map(|i| i % count) {
-            let tries = if suspect && poll.answered.is_none() { 1 } else { 1 + retries };
+            // A recording holds the repetitions that were made.
+            let once = suspect && poll.answered.is_none() || intake.stats.tap.is_replay();
+            let tries = if once { 1 } else { 1 + retries };
             let outcome = self.ask(bus, i, tries).await?;
             silences += u32::from(outcome == Outcome::Silence);
+            if outcome == Outcome::Silence {
+                intake.stats.tap.refused(&self.place(), &format!("no answer, asked for {}", self.asked(i)));
+            }
             self.take(i, outcome, &mut poll, intake);
             poll.rest = self.owes.rest();
             if poll.rest.is_some() {
@@ -209,6 +214,7 @@ impl Device {
                     poll.delivery.dead_letters.push(letter);
                 } else {
                     poll.uncounted += 1;
+                    intake.stats.tap.refused(&self.place(), &words);
                 }
                 poll.trouble.get_or_insert(words);
             }
@@ -226,13 +232,16 @@ impl Device {
             let was_refused = std::mem::take(&mut self.refused[*field]);
             match value {
                 Ok(value) => poll.values[*field] = Some(value),
-                Err(Absent::Declared) => {}
+                Err(Absent::Declared) => {
+                    intake.stats.tap.refused(self.fields[*field].as_str(), "its content is declared to mean no value");
+                }
                 Err(Absent::Refused(words)) => {
                     self.refused[*field] = true;
                     let words = format!("field {}: {words}", self.fields[*field]);
                     poll.trouble.get_or_insert_with(|| words.clone());
                     if was_refused {
                         poll.uncounted += 1;
+                        intake.stats.tap.refused(&self.sensor.to_string(), &words);
                     } else {
                         reasons.push(words);
                     }
@@ -254,6 +263,7 @@ impl Device {
         }
         if known {
             poll.uncounted += 1;
+            intake.stats.tap.refused(&self.place(), &words);
         } else {
             let letter = intake.letter(intake.clock.now(), &self.place(), &words, frame);
             poll.delivery.dead_letters.push(letter);

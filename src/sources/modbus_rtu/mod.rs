@@ -8,6 +8,7 @@ mod config;
 mod device;
 mod owed;
 mod plan;
+mod tcp;
 
 use std::future::Future;
 use std::io;
@@ -23,6 +24,8 @@ use super::serial::Keeper;
 use super::{Intake, Kind, Source};
 use crate::store::Closed;
 
+/// The kind's row.
+pub(super) const TCP: Kind = Kind { name: "modbus-tcp", read: super::read::<tcp::Config> };
 /// The kind's row.
 pub(super) const KIND: Kind = Kind { name: "modbus-rtu", read: super::read::<Config> };
 
@@ -91,6 +94,9 @@ impl Master {
     {
         let device = self.devices.iter_mut().min_by_key(|d| d.due).expect("a line without devices is refused");
         bus.idle_until(device.due).await.map_err(End::Line)?;
+        if !intake.stats.tap.may_poll() {
+            return Err(End::Line(super::serial::hung_up()));
+        }
         let delivery = device.poll(bus, self.retries, intake).await.map_err(End::Line)?;
         if !delivery.readings.is_empty() || !delivery.dead_letters.is_empty() {
             intake.deliver(delivery).await.map_err(End::Store)?;

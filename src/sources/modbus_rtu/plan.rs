@@ -24,7 +24,7 @@ impl Wanted {
     /// The first entry, and the first one after the last. A value and its exponent are read together: read one after
     /// the other they can be from different moments.
     pub(super) fn span(&self) -> (u32, u32) {
-        let (address, width) = (u32::from(self.address), u32::from(self.shape.kind.width()));
+        let (address, width) = (u32::from(self.address), u32::from(self.shape.width()));
         match self.exponent.map(u32::from) {
             None => (address, address + width),
             Some(e) => (address.min(e), (address + width).max(e + 1)),
@@ -89,6 +89,7 @@ mod tests {
             invalid: vec![],
             min: None,
             max: None,
+            registers: 0,
         };
         Wanted { table, address, exponent, shape }
     }

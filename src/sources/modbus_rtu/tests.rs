@@ -16,6 +16,7 @@ use crate::store::{Deliveries, inlet};
 mod chaos;
 mod corpus;
 mod settings;
+mod tcp;
 
 /// What a device does on a request: bytes after so many milliseconds, one after the other.
 type Answers = Vec<(u64, Vec<u8>)>;

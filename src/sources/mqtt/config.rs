@@ -1,6 +1,5 @@
 //! What `[sources.NAME]` with `type = "mqtt"` says, and what in it contradicts itself.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::route::Route;
+use super::topic::Topic;
 use super::topics::Filter;
 
 /// Smallest and largest `max_payload`: below, ordinary messages are refused; above, one message fills a small gateway.
@@ -51,9 +51,15 @@ pub struct Config {
     /// Filters of earlier times that our session at the broker may still hold: they are ended at each connect.
     #[serde(default)]
     pub unsubscribe: Vec<String>,
+    /// Whether Sparkplug's edge nodes are asked for a new birth when messages of theirs were lost.
+    #[serde(default = "yes")]
+    pub ask_for_births: bool,
     /// What to subscribe to.
     #[serde(default)]
     pub topics: Vec<Topic>,
+    /// Only listens, under a name of its own that the broker forgets.
+    #[serde(skip)]
+    pub is_listening: bool,
 }
 
 /// Certificates.
@@ -68,58 +74,8 @@ pub struct Tls {
     pub key_file: Option<PathBuf>,
 }
 
-/// One topic filter and how its messages are read.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Topic {
-    /// With `+` and `#`.
-    pub filter: String,
-    /// The sensor's name: a template (`{1}`, `{topic}`) or a JSON pointer into the payload (`/device/id`).
-    #[serde(default = "whole_topic")]
-    pub sensor: String,
-    /// How the payload is read.
-    #[serde(default)]
-    pub decode: Decode,
-    /// For JSON: field names and where they stand; without it every number and boolean is a field.
-    #[serde(default)]
-    pub fields: BTreeMap<String, String>,
-    /// For plain payloads: the field's name, a template.
-    #[serde(default = "value")]
-    pub field: String,
-    /// For JSON: where the reading's own time stands; without it the time of arrival counts.
-    #[serde(default)]
-    pub time: Option<String>,
-    /// For JSON: the zone of times that come without an offset.
-    #[serde(default)]
-    pub timezone: Option<String>,
-    /// Highest quality of service to ask for.
-    #[serde(default = "one")]
-    pub qos: u8,
-    /// Whether values retained by the broker are taken (each once).
-    #[serde(default = "yes")]
-    pub retained: bool,
-}
-
-/// How a payload is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Decode {
-    /// A JSON object, or an array of them.
-    #[default]
-    Json,
-    /// One plain number, or ON/OFF.
-    Number,
-    /// A short text.
-    Text,
-    /// JSON if it looks like it, else a number.
-    Auto,
-}
-
 fn four() -> u8 {
     4
-}
-fn one() -> u8 {
-    1
 }
 fn yes() -> bool {
     true
@@ -129,12 +85,6 @@ fn half_a_minute() -> Duration {
 }
 fn one_mib() -> ByteSize {
     ByteSize::mib(1)
-}
-fn whole_topic() -> String {
-    "{topic}".to_owned()
-}
-fn value() -> String {
-    "value".to_owned()
 }
 
 /// Where the broker is.

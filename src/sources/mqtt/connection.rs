@@ -58,6 +58,10 @@ impl<'a> Connection<'a> {
         let max_packet = (max_payload * 2).max(max_payload + (1 << 20));
         let mut options = MqttOptions::new(client_id, address.host.clone(), address.port);
         options.set_keep_alive(config.keep_alive).set_max_packet_size(max_packet, max_packet);
+        let mut line = Line::new(options);
+        if config.is_listening {
+            line.options().set_clean_session(true);
+        }
         let filters = reader.subscriptions();
         let unwanted = config.unsubscribe.iter().cloned().chain(reader.covered()).collect();
         let exactly_once = filters.iter().any(|(_, qos)| *qos == QoS::ExactlyOnce);
@@ -66,7 +70,7 @@ impl<'a> Connection<'a> {
             config,
             address,
             reader,
-            line: Line::new(options),
+            line,
             filters,
             unwanted,
             unanswered: 0,
@@ -213,7 +217,12 @@ impl<'a> Connection<'a> {
             delivery.receipt = Some(self.line.acks.receipt(message));
             delivery.urgent = self.line.acks.window.arrived(Instant::now());
         }
-        self.line.during(self.intake.deliver(delivery)).await
+        self.line.during(self.intake.deliver(delivery)).await?;
+        let requests = self.reader.requests();
+        if self.config.ask_for_births && !requests.is_empty() {
+            self.line.publish(requests.into_iter().map(|request| (request.topic, request.payload))).await;
+        }
+        Ok(())
     }
 
     /// A publisher that uses QoS 0 can lose messages whatever we do.

@@ -159,6 +159,13 @@ impl Line {
         self.write(packets).await;
     }
 
+    /// Publishes with QoS 0: what is lost will be asked for again.
+    pub(super) async fn publish(&mut self, messages: impl Iterator<Item = (String, Vec<u8>)>) {
+        let packets = messages.map(|(topic, payload)| Packet::Publish(Publish::new(topic, QoS::AtMostOnce, payload)));
+        let packets: Vec<Packet> = packets.collect();
+        self.write(packets).await;
+    }
+
     /// Ends subscriptions; the answers tell nothing of interest.
     pub(super) async fn unsubscribe(&mut self, filters: &[String]) {
         // Above every number that `subscribe` uses.

@@ -5,82 +5,126 @@ use std::time::Duration;
 use rumqttc::{Publish, QoS};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::config::Decode;
-use super::route::{Known, Route, Routes};
-use crate::decode::{json, number, text};
-use crate::model::{Fields, Reading, SensorName, Timestamp, TurnedAway, Value};
+use super::config::Config;
+use super::route::Route;
+use super::settle::Taken;
+use super::take::{Arrived, Became, Taker};
+use crate::decode::auto::Pick;
+use crate::decode::sparkplug;
+use crate::model::Timestamp;
 use crate::sources::Intake;
 use crate::store::{Delivery, Origin, OriginKind};
 
-/// A stray message is told at most this often.
+/// A stray message, and what is worth a note, is told at most this often.
 const TELL_EVERY: Duration = Duration::from_secs(30);
+/// Most topics whose decoder is told in the log; the status counts all.
+const MAX_PICKS_TOLD: usize = 100;
 
 /// Turns messages into deliveries.
 #[derive(Debug)]
 pub(super) struct Reader {
-    routes: Routes,
-    max_payload: usize,
+    taker: Taker,
     /// Topic and payload of the message in hand, for its hash.
     scratch: Vec<u8>,
     stray_told: Option<Timestamp>,
-}
-
-/// What was taken from one message.
-#[derive(Debug, Default)]
-struct Taken {
-    readings: Vec<Reading>,
-    refused: json::Refused,
-    turned_away: Vec<TurnedAway>,
+    note_told: Option<Timestamp>,
+    notes_untold: u64,
+    picks_told: usize,
 }
 
 impl Reader {
     /// A reader for messages on these routes.
-    pub(super) fn new(routes: Routes, max_payload: usize) -> Self {
-        Self { routes, max_payload, scratch: Vec::new(), stray_told: None }
+    pub(super) fn new(routes: Vec<Route>, config: &Config) -> Self {
+        Self {
+            taker: Taker::new(routes, config),
+            scratch: Vec::new(),
+            stray_told: None,
+            note_told: None,
+            notes_untold: 0,
+            picks_told: 0,
+        }
     }
 
     /// What to subscribe to.
     pub(super) fn subscriptions(&self) -> Vec<(String, QoS)> {
-        self.routes.subscriptions()
+        self.taker.routes.subscriptions()
     }
 
     /// What an earlier session may be subscribed to and must not be any more.
     pub(super) fn covered(&self) -> Vec<String> {
-        self.routes.covered()
+        self.taker.routes.covered()
+    }
+
+    /// What is to be published since the last call.
+    pub(super) fn requests(&mut self) -> Vec<sparkplug::Request> {
+        self.taker.requests()
     }
 
     /// The delivery of a message that arrived `now`. Without a receipt yet.
     pub(super) fn delivery(&mut self, message: &Publish, intake: &Intake, now: Timestamp) -> Delivery {
         let content = self.content(message);
-        let (known, route) = self.routes.of(&message.topic);
+        let known = self.taker.routes.of(&message.topic);
         let origin = Origin { source: intake.name.clone(), content, topic: known.hash, kind: origin_kind(message) };
         let mut delivery = Delivery { origin: Some(origin), ..Delivery::default() };
-        let Some(route) = route else {
-            self.stray(message, intake, now);
-            return delivery;
+        let arrived = Arrived {
+            topic: &message.topic,
+            payload: &message.payload,
+            is_retained: message.retain,
+            now,
+            admission: intake.admission,
         };
-        // An empty payload only clears what the broker retains.
-        if message.payload.is_empty() || (message.retain && !route.retained) {
-            return delivery;
+        let (became, picked) = self.taker.take(&known, arrived);
+        if let Some(pick) = picked {
+            self.pick(&message.topic, pick, intake);
         }
-        let taken = if message.payload.len() > self.max_payload {
-            Err(format!("payload of {} bytes is over max_payload ({})", message.payload.len(), self.max_payload))
-        } else {
-            take(route, known, &message.payload, intake, now)
-        };
-        let refused = match taken {
-            Ok(taken) => {
+        let refused = match became {
+            Became::Stray => {
+                self.stray(message, intake, now);
+                None
+            }
+            Became::Nothing => None,
+            Became::Refused(reason) => Some(reason),
+            Became::Taken(taken) => {
+                self.tell(&taken, &message.topic, intake, now);
                 delivery.readings = taken.readings;
                 delivery.refused = taken.turned_away;
-                delivery.stamped = !route.json.reads_time();
+                delivery.stamped = taken.stamped;
                 (!taken.refused.is_empty()).then(|| taken.refused.to_string())
             }
-            Err(reason) => Some(reason),
         };
         if let Some(reason) = refused {
             delivery.dead_letters.push(intake.letter(now, &message.topic, reason, &message.payload));
         }
         delivery
+    }
+
+    /// What was found out about a topic is said once, and counted.
+    fn pick(&mut self, topic: &str, pick: Pick, intake: &Intake) {
+        self.taker.routes.picked(topic, pick);
+        intake.stats.picked(pick.name());
+        if self.picks_told < MAX_PICKS_TOLD {
+            self.picks_told += 1;
+            let (source, topic) = (&intake.name, topic.escape_debug());
+            tracing::info!("source {source}: messages on `{topic}` are read as {}", pick.name());
+        }
+    }
+
+    /// Counts what was left out, and tells what is worth a note, though not each time.
+    fn tell(&mut self, taken: &Taken, topic: &str, intake: &Intake, now: Timestamp) {
+        intake.stats.left_out.inc_by(taken.left_out);
+        intake.stats.rollovers.inc_by(taken.rollovers);
+        let Some(note) = taken.notes.first() else { return };
+        self.notes_untold += taken.notes.len() as u64 - 1;
+        if self.note_told.is_some_and(|told| now < told.plus(TELL_EVERY) && told <= now) {
+            self.notes_untold += 1;
+            return;
+        }
+        self.note_told = Some(now);
+        let more = match std::mem::take(&mut self.notes_untold) {
+            0 => String::new(),
+            n => format!(" (and {n} other notes)"),
+        };
+        tracing::warn!("source {}: `{}`: {note}{more}", intake.name, topic.escape_debug());
     }
 
     /// Hash of topic, NUL and payload.
@@ -115,72 +159,4 @@ fn origin_kind(message: &Publish) -> OriginKind {
         (_, _, false) => OriginKind::Fresh { packet_id },
         (_, _, true) => OriginKind::Repeated { packet_id },
     }
-}
-
-fn take(route: &mut Route, known: Known, payload: &[u8], intake: &Intake, now: Timestamp) -> Result<Taken, String> {
-    match route.decode {
-        Decode::Json => structured(route, known, payload, intake, now),
-        Decode::Number => plain(known, number::decode(payload)?, now),
-        Decode::Text => plain(known, text::decode(payload)?, now),
-        Decode::Auto => {
-            let first = payload.iter().find(|b| !b.is_ascii_whitespace() && !b"\xef\xbb\xbf".contains(b));
-            if matches!(first, Some(b'{' | b'[')) {
-                structured(route, known, payload, intake, now)
-            } else {
-                plain(known, number::decode(payload)?, now)
-            }
-        }
-    }
-}
-
-fn plain(known: Known, value: Value, now: Timestamp) -> Result<Taken, String> {
-    let sensor = known.sensor.unwrap_or_else(|| Err("the payload names no sensor".to_owned()))?;
-    let fields = Fields::from_iter([(known.field?, value)]);
-    let reading = Reading::new(sensor, now, fields).map_err(|e| e.to_string())?;
-    Ok(Taken { readings: vec![reading], ..Taken::default() })
-}
-
-fn structured(
-    route: &mut Route,
-    known: Known,
-    payload: &[u8],
-    intake: &Intake,
-    now: Timestamp,
-) -> Result<Taken, String> {
-    let topic_name = known.sensor.transpose()?;
-    let decoded = route.json.decode(payload, now)?;
-    let mut taken = Taken {
-        readings: Vec::with_capacity(decoded.readings.len()),
-        refused: decoded.refused,
-        turned_away: Vec::new(),
-    };
-    for measured in decoded.readings {
-        match reading(&measured.sensor, topic_name.as_ref(), measured.at, measured.fields, now) {
-            Ok(reading) => match measured.at.map_or(Ok(()), |at| intake.admission.check(at, now)) {
-                Ok(()) => taken.readings.push(reading),
-                Err(why) => {
-                    taken.refused.add(measured.index, why.to_string());
-                    let (sensor, at) = (reading.sensor, reading.at);
-                    taken.turned_away.push(TurnedAway { sensor, at, reason: why.reason() });
-                }
-            },
-            Err(reason) => taken.refused.add(measured.index, reason),
-        }
-    }
-    Ok(taken)
-}
-
-fn reading(
-    named: &Option<String>,
-    topic_name: Option<&SensorName>,
-    at: Option<Timestamp>,
-    fields: Fields,
-    now: Timestamp,
-) -> Result<Reading, String> {
-    let sensor = match (named, topic_name) {
-        (Some(name), _) => SensorName::new(name).map_err(|e| e.to_string())?,
-        (None, Some(name)) => name.clone(),
-        (None, None) => return Err("the payload names no sensor".to_owned()),
-    };
-    Reading::new(sensor, at.unwrap_or(now), fields).map_err(|e| e.to_string())
 }

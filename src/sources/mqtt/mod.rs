@@ -4,7 +4,8 @@
 //! after the store's receipt for it; what cannot be decoded becomes a dead letter and is acknowledged too. Nothing is
 //! deduplicated here: each delivery tells the store how to recognise its message.
 //!
-//! `config` says what is wanted · `topics`, `route` find what a topic means · `message` makes a delivery ·
+//! `config`, `topic` say what is wanted · `topics`, `route` find what a topic means · `recipe` how its payloads are read ·
+//! `settle` what of it is believed · `take` is these together, `replay` the same for tools · `message` makes a delivery ·
 //! `line` is rumqttc with its traps guarded · `acks`, `window` know what may be acknowledged, and when to hurry ·
 //! `connection` puts these together · `failure` explains.
 
@@ -14,21 +15,33 @@ mod connection;
 mod failure;
 mod line;
 mod message;
+mod recipe;
+mod replay;
 mod route;
+mod settle;
+mod sniffed;
+mod take;
 mod tls;
+mod topic;
 mod topics;
 mod window;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
 
 use self::config::Address;
-pub use self::config::{Config, Decode, Tls, Topic};
+pub use self::config::{Config, Tls};
 use self::connection::Connection;
 use self::message::Reader;
-use self::route::{Route, Routes};
+pub use self::replay::{Replay, Replayed};
+use self::route::Route;
+use self::sniffed::Sniffed;
+pub use self::topic::{BadTime, Decode, Topic};
 use self::topics::{Filter, Template};
-use super::{Claims, Intake, Kind, Source, SourceConfig};
+use super::{Claims, Intake, Kind, Recording, Source, SourceConfig};
 
 /// The kind's row.
 pub(super) const KIND: Kind = Kind { name: "mqtt", read: super::read::<Config> };
@@ -36,13 +49,21 @@ pub(super) const KIND: Kind = Kind { name: "mqtt", read: super::read::<Config> }
 impl SourceConfig for Config {
     fn claims(&self) -> Claims {
         let client = Address::new(&self.url).ok().zip(self.client_id.clone());
-        let fixed = self.topics.iter().filter(|topic| {
+        let fixed = |topic: &Topic| {
             let wildcards = Filter::new(&topic.filter).map_or(0, |filter| filter.wildcards());
-            !topic.sensor.starts_with('/') && Template::new(&topic.sensor, wildcards).is_ok_and(|t| t.is_fixed())
+            let name = topic.sensor.clone().filter(|name| !name.starts_with('/'))?;
+            Template::new(&name, wildcards).is_ok_and(|t| t.is_fixed()).then_some(name)
+        };
+        let units = self.topics.iter().filter_map(|topic| Some((fixed(topic)?, &topic.fields)));
+        let units = units.flat_map(|(sensor, fields)| {
+            let with_unit = fields.iter().filter_map(|(name, field)| Some((name.clone(), field.0.unit.clone()?)));
+            with_unit.map(move |(name, unit)| (sensor.clone(), name, unit)).collect::<Vec<_>>()
         });
         Claims {
             client: client.map(|(address, id)| (format!("{}:{}", address.host, address.port), id)),
-            sensors: fixed.map(|topic| topic.sensor.clone()).collect(),
+            resends: self.topics.iter().all(|topic| topic.qos > 0),
+            sensors: self.topics.iter().filter_map(fixed).collect(),
+            units: units.collect(),
             ..Claims::default()
         }
     }
@@ -58,6 +79,16 @@ impl SourceConfig for Config {
     fn build(self: Box<Self>) -> Box<dyn Source> {
         Box::new(Mqtt { config: *self })
     }
+
+    fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
+        Some(Box::new(Sniffed::new(*self, recording, over)))
+    }
+
+    fn listen_only(&mut self) {
+        let name = self.client_id.as_deref().unwrap_or("tipbucket");
+        self.client_id = Some(format!("{name}-sniff-{:08x}", fastrand::u32(..)));
+        self.is_listening = true;
+    }
 }
 
 struct Mqtt {
@@ -70,8 +101,7 @@ impl Source for Mqtt {
             let routes: Result<Vec<Route>, _> = self.config.topics.iter().map(Route::new).collect();
             let routes = routes.map_err(|faults| anyhow::anyhow!("topics are contradictory: {faults:?}"))?;
             let routes = routes.into_iter().map(|route| route.in_zone(intake.timezone.as_ref())).collect();
-            let max_payload = usize::try_from(self.config.max_payload.as_u64()).unwrap_or(usize::MAX);
-            let mut reader = Reader::new(Routes::new(routes), max_payload);
+            let mut reader = Reader::new(routes, &self.config);
             let connection = Connection::new(&self.config, &mut reader, intake)?;
             Err(connection.run().await.into())
         })

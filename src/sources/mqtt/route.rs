@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use jiff::tz::TimeZone;
 use rumqttc::QoS;
 
-use super::config::{Decode, Topic};
-use super::topics::{Filter, Template};
-use crate::decode::json::{self, Pointer};
-use crate::decode::times;
+use super::recipe::{Note, Recipe};
+use super::topic::{Decode, Topic};
+use super::topics::{Filter, NAME, Template};
+use crate::decode::auto::Pick;
+use crate::decode::pointer::Pointer;
 use crate::model::{FieldName, SensorName};
 
 /// Most topics remembered, so that a known one costs no allocation; a site has at most so many sensors.
 const MAX_REMEMBERED: usize = 10_000;
+/// The field of a plain payload, if nothing else is said.
+const PLAIN_FIELD: &str = "value";
 
 /// One `topics` entry, checked.
 #[derive(Debug)]
@@ -20,11 +23,32 @@ pub(super) struct Route {
     pub(super) filter: Filter,
     pub(super) qos: QoS,
     pub(super) retained: bool,
-    pub(super) decode: Decode,
-    pub(super) json: json::Decoder,
-    /// `None` if the payload names the sensor.
-    sensor: Option<Template>,
+    pub(super) recipe: Recipe,
+    sensor: Naming,
     field: Template,
+}
+
+/// Who names the sensor.
+#[derive(Clone, Debug)]
+enum Naming {
+    Template(Template),
+    /// The payload, at a place that is declared.
+    Payload,
+    /// The payload if it does, else the topic.
+    Either,
+}
+
+/// The sensor's name as far as the topic tells it.
+#[derive(Clone, Debug)]
+pub(super) enum Named {
+    /// Wholly; or why the topic makes no name.
+    Fixed(Result<SensorName, String>),
+    /// Around the name that the payload gives.
+    Around(String),
+    /// The payload must give it.
+    Payload,
+    /// The payload may give it, else this.
+    Else(Result<SensorName, String>),
 }
 
 /// What is known of one topic.
@@ -32,12 +56,28 @@ pub(super) struct Route {
 pub(super) struct Known {
     /// Index of the route; `None` if no filter matches.
     pub(super) route: Option<usize>,
-    /// The sensor, unless the payload names it; or why the topic makes no name.
-    pub(super) sensor: Option<Result<SensorName, String>>,
+    pub(super) sensor: Named,
     /// The field of a plain payload; or why the topic makes no name.
     pub(super) field: Result<FieldName, String>,
+    /// What its messages were found to be, if that was left open.
+    pub(super) picked: Option<Pick>,
     /// Hash of the topic.
     pub(super) hash: u64,
+}
+
+impl Named {
+    /// The sensor of a reading for which the payload gave this name, and which is this part of several of one name.
+    pub(super) fn sensor(&self, given: Option<&str>, part: Option<&str>) -> Result<SensorName, String> {
+        let made = |name: &str| SensorName::new(name).map_err(|e| e.to_string());
+        let nameless = || "the payload names no sensor".to_owned();
+        let whole = match (self, given) {
+            (Self::Fixed(name), _) | (Self::Else(name), None) => name.clone()?,
+            (Self::Payload | Self::Else(_), Some(given)) => made(given)?,
+            (Self::Around(text), Some(given)) => made(&text.replace(NAME, given))?,
+            (Self::Payload | Self::Around(_), None) => return Err(nameless()),
+        };
+        part.map_or(Ok(whole.clone()), |part| made(&format!("{whole}:{part}")))
+    }
 }
 
 impl Route {
@@ -47,63 +87,49 @@ impl Route {
         let mut note = |key: &str, words: String| faults.push((key.to_owned(), words));
         let filter = Filter::new(&topic.filter).map_err(|e| note("filter", e)).ok();
         let wildcards = filter.as_ref().map_or(9, Filter::wildcards);
-        let structured = matches!(topic.decode, Decode::Json | Decode::Auto);
-        let mut shape = json::Shape::default();
-        let mut sensor = None;
-        if topic.sensor.starts_with('/') {
-            shape.sensor = Pointer::new(&topic.sensor).map_err(|e| note("sensor", e)).ok();
-            if topic.decode != Decode::Json {
-                note("sensor", format!("`{}` points into JSON; plain payloads need a template", topic.sensor));
-            }
-        } else {
-            sensor = template("sensor", &topic.sensor, wildcards, |name| SensorName::new(name).map(drop), &mut note);
-        }
-        for (name, pointer) in &topic.fields {
-            let key = format!("fields.{name}");
-            match (FieldName::new(name), Pointer::new(pointer)) {
-                (Ok(name), Ok(_)) if shape.fields.iter().any(|(earlier, _)| *earlier == name) => {
-                    note(&key, format!("would be stored as `{name}`, as another field is"));
+        let mut pointer = None;
+        let sensor = match topic.sensor.as_deref() {
+            None => Some(Naming::Either),
+            Some(text) if text.starts_with('/') => {
+                pointer = Pointer::new(text).map_err(|e| note("sensor", e)).ok();
+                if !matches!(topic.decode, Decode::Json | Decode::Cbor) {
+                    note("sensor", format!("`{text}` points into JSON or CBOR; other payloads need a template"));
                 }
-                (Ok(name), Ok(pointer)) => shape.fields.push((name, pointer)),
-                (Err(e), _) => note(&key, e.to_string()),
-                (_, Err(e)) => note(&key, e),
+                Some(Naming::Payload)
             }
-        }
-        if topic.fields.len() > crate::model::MAX_FIELDS {
-            note(
-                "fields",
-                format!("holds {} fields, at most {} are allowed", topic.fields.len(), crate::model::MAX_FIELDS),
-            );
-        }
-        if let Some(time) = &topic.time {
-            shape.time = Pointer::new(time).map_err(|e| note("time", e)).ok();
-        }
-        if let Some(zone) = &topic.timezone {
-            shape.zone = times::zone(zone).map_err(|e| note("timezone", e)).ok();
-            if topic.time.is_none() {
-                note("timezone", "has no use without `time`".to_owned());
+            Some(text) => {
+                let check = |name: &str| SensorName::new(name).map(drop);
+                template("sensor", text, wildcards, check, &mut note).map(Naming::Template)
             }
-        }
-        if !structured && (!topic.fields.is_empty() || topic.time.is_some()) {
-            note("decode", "plain payloads have no `fields` and no `time`; they need decode = \"json\"".to_owned());
-        }
-        let field = template("field", &topic.field, wildcards, |name| FieldName::new(name).map(drop), &mut note);
+        };
+        let recipe = Recipe::new(topic, pointer, &mut note);
+        let field = topic.field.as_deref().unwrap_or(PLAIN_FIELD);
+        let field = template("field", field, wildcards, |name| FieldName::new(name).map(drop), &mut note);
         let qos = rumqttc::qos(topic.qos).map_err(|_| note("qos", format!("{} is not 0, 1 or 2", topic.qos))).ok();
-        match (filter, qos, field) {
-            (Some(filter), Some(qos), Some(field)) if faults.is_empty() => {
-                let json = json::Decoder::new(shape);
-                Ok(Self { filter, qos, retained: topic.retained, decode: topic.decode, json, sensor, field })
+        match (filter, qos, field, sensor) {
+            (Some(filter), Some(qos), Some(field), Some(sensor)) if faults.is_empty() => {
+                Ok(Self { filter, qos, retained: topic.retained, recipe, sensor, field })
             }
             _ => Err(faults),
         }
     }
-}
 
-impl Route {
     /// The same route for a site in this zone, unless its topic names one of its own.
     pub(super) fn in_zone(mut self, zone: Option<&TimeZone>) -> Self {
-        zone.into_iter().for_each(|zone| self.json.assume_zone(zone));
+        zone.into_iter().for_each(|zone| self.recipe.assume_zone(zone));
         self
+    }
+
+    fn named(&self, topic: &str, texts: &[&str]) -> Named {
+        let made = |name: &str| SensorName::new(name).map_err(|e| e.to_string());
+        match &self.sensor {
+            Naming::Payload => Named::Payload,
+            Naming::Either => Named::Else(made(topic)),
+            Naming::Template(template) => {
+                let filled = template.fill(topic, texts);
+                if filled.contains(NAME) { Named::Around(filled) } else { Named::Fixed(made(&filled)) }
+            }
+        }
     }
 }
 
@@ -113,7 +139,7 @@ fn template(
     text: &str,
     wildcards: usize,
     check: impl Fn(&str) -> Result<(), crate::model::NameError>,
-    note: &mut impl FnMut(&str, String),
+    note: Note<'_>,
 ) -> Option<Template> {
     let template = Template::new(text, wildcards).map_err(|e| note(key, e)).ok()?;
     if template.is_fixed()
@@ -138,14 +164,24 @@ impl Routes {
         Self { routes, known: HashMap::default() }
     }
 
-    /// What is known of a topic, and its route.
-    pub(super) fn of(&mut self, topic: &str) -> (Known, Option<&mut Route>) {
-        let known = match self.known.get(topic) {
+    /// What is known of a topic.
+    pub(super) fn of(&mut self, topic: &str) -> Known {
+        match self.known.get(topic) {
             Some(known) => known.clone(),
             None => self.learn(topic),
-        };
-        let route = known.route.map(|i| &mut self.routes[i]);
-        (known, route)
+        }
+    }
+
+    /// The route of that number.
+    pub(super) fn get_mut(&mut self, i: usize) -> Option<&mut Route> {
+        self.routes.get_mut(i)
+    }
+
+    /// Remembers what the messages of a topic were found to be.
+    pub(super) fn picked(&mut self, topic: &str, pick: Pick) {
+        if let Some(known) = self.known.get_mut(topic) {
+            known.picked = Some(pick);
+        }
     }
 
     fn learn(&mut self, topic: &str) -> Known {
@@ -153,16 +189,20 @@ impl Routes {
             self.routes.iter().enumerate().find_map(|(i, r)| r.filter.matches(topic).map(|texts| (i, r, texts)));
         let hash = xxhash_rust::xxh3::xxh3_64(topic.as_bytes());
         let known = match found {
-            Some((i, route, texts)) => {
-                let sensor = route.sensor.as_ref().map(|template| template.fill(topic, &texts));
-                Known {
-                    route: Some(i),
-                    sensor: sensor.map(|name| SensorName::new(&name).map_err(|e| e.to_string())),
-                    field: FieldName::new(&route.field.fill(topic, &texts)).map_err(|e| e.to_string()),
-                    hash,
-                }
-            }
-            None => Known { route: None, sensor: None, field: Err("no filter matches".to_owned()), hash },
+            Some((i, route, texts)) => Known {
+                route: Some(i),
+                sensor: route.named(topic, &texts),
+                field: FieldName::new(&route.field.fill(topic, &texts)).map_err(|e| e.to_string()),
+                picked: None,
+                hash,
+            },
+            None => Known {
+                route: None,
+                sensor: Named::Payload,
+                field: Err("no filter matches".to_owned()),
+                picked: None,
+                hash,
+            },
         };
         if self.known.len() >= MAX_REMEMBERED {
             // A flood of invented topics must not push the memory up; real ones are learned again at once.
@@ -225,19 +265,41 @@ mod tests {
         fault("filter = 'a'\nsensor = '/id'\ndecode = 'number'", "sensor", "template");
         fault("filter = 'a'\nfields = { t = 't' }", "fields.t", "must begin with `/`");
         fault("filter = 'a'\nfields = { 'a.b' = '/a', a_b = '/b' }", "fields.a_b", "stored as `a_b`");
+        fault("filter = 'a'\nfields = { t = '/*/t' }", "fields.t", "needs a `*` for each of the 1");
+        fault("filter = 'a'\nfields = { t = '/t', u = { max = 1 } }", "fields", "some say where they stand");
+        fault(
+            "filter = 'a'\nfields = { t = { pointer = '/t', scale = 0 } }",
+            "fields.t.scale",
+            "every value would be 0",
+        );
+        fault("filter = 'a'\nfields = { t = { at = 0 } }", "fields.t.at", "decode = \"packed\"");
+        fault("filter = 'a'\ndecode = 'packed'", "fields", "are needed");
+        fault("filter = 'a'\ndecode = 'packed'\nfields = { t = { at = 0 } }", "fields.t", "needs `at` and `type`");
+        fault(
+            "filter = 'a'\ndecode = 'packed'\nfields = { t = { at = 5000, type = 'u8' } }",
+            "fields.t.at",
+            "beyond 4096",
+        );
+        fault("filter = 'a'\ndecode = 'tasmota'\nfields = { t = '/t' }", "fields.t.pointer", "no such places");
         fault("filter = 'a'\ntime = 'ts'", "time", "must begin with `/`");
+        fault("filter = 'a'\ntime = '/ts'\ntime_format = 'iso'", "time_format", "neither auto");
         fault("filter = 'a'\ndecode = 'number'\ntime = '/ts'", "decode", "no `time`");
+        fault("filter = 'a'\ndecode = 'tasmota'\ntime = '/ts'", "time", "a preset knows");
+        fault("filter = 'a'\ndecode = 'tasmota'\neach = '/x'", "each", "is for");
         fault("filter = 'a'\ntime = '/ts'\ntimezone = 'Mars/Olympus'", "timezone", "not known");
         fault("filter = 'a'\ntimezone = 'UTC'", "timezone", "without `time`");
+        fault("filter = 'a'\nbad_time = 'arrival'", "bad_time", "without `time`");
+        fault("filter = 'a'\nlength = 3", "length", "packed");
         fault("filter = 'a'\nqos = 3", "qos", "3 is not");
-        fault("filter = 'a'\nfield = ''", "field", "empty");
+        fault("filter = 'a'\nfield = 'x'", "field", "names of their own");
+        fault("filter = 'a'\ndecode = 'number'\nfield = ''", "field", "empty");
     }
 
     #[test]
     fn the_first_matching_filter_decides() {
         let mut routes =
             routes(&["filter = 's/+/state'\nsensor = '{1}'", "filter = 's/#'\nsensor = 'rest-{1}'\nqos = 2"]);
-        let mut name = |topic: &str| routes.of(topic).0.sensor.map(|s| s.unwrap().to_string());
+        let mut name = |topic: &str| routes.of(topic).sensor.sensor(None, None).ok().map(|s| s.to_string());
         assert_eq!(name("s/k/state").as_deref(), Some("k"));
         assert_eq!(name("s/k/other").as_deref(), Some("rest-k/other"));
         assert_eq!(name("x"), None);
@@ -252,6 +314,6 @@ mod tests {
         }
         assert!(routes.known.len() <= MAX_REMEMBERED);
         let long = "x".repeat(200);
-        assert!(routes.of(&long).0.sensor.unwrap().unwrap_err().contains("200 bytes"));
+        assert!(routes.of(&long).sensor.sensor(None, None).unwrap_err().contains("200 bytes"));
     }
 }

@@ -70,7 +70,7 @@ fn v5_memory_is_never_spent_because_protocol_5_is_refused() {
 fn unknown_keys_and_words_are_errors() {
     let error = |text: &str| toml::from_str::<Config>(text).unwrap_err().to_string();
     assert!(error(&with("clientid = 'x'")).contains("unknown field `clientid`"));
-    assert!(error(&format!("{GOOD}decode = 'cbor'\n")).contains("unknown variant `cbor`"));
+    assert!(error(&format!("{GOOD}decode = 'cbro'\n")).contains("unknown variant `cbro`"));
     assert!(error(&format!("{GOOD}fitler = 'x'\n")).contains("unknown field `fitler`"));
 }
 

@@ -1,7 +1,7 @@
 //! Topic filters and the templates that make names from topics.
 //!
 //! `{1}` … `{9}` stand for the text of the n-th wildcard of the filter (`#` stands for all the rest, slashes included),
-//! `{topic}` for the whole topic.
+//! `{topic}` for the whole topic, `{name}` for the name that the payload gives.
 
 use std::fmt;
 
@@ -104,7 +104,11 @@ enum Piece {
     Text(String),
     Wildcard(usize),
     Topic,
+    Name,
 }
+
+/// Stands in a filled template for the name that only the payload gives; no topic can hold it.
+pub(super) const NAME: char = '\0';
 
 impl Template {
     /// Checks and takes a template for a filter with so many wildcards; the reason why not otherwise.
@@ -120,6 +124,7 @@ impl Template {
             };
             pieces.push(match (inside, inside.parse::<usize>()) {
                 ("topic", _) => Piece::Topic,
+                ("name", _) => Piece::Name,
                 (_, Ok(n @ 1..=9)) if n <= wildcards => Piece::Wildcard(n - 1),
                 (_, Ok(n @ 1..=9)) => {
                     return Err(match wildcards {
@@ -128,7 +133,11 @@ impl Template {
                         many => format!("`{{{n}}}` in `{text}`, but the filter has only {many} wildcards"),
                     });
                 }
-                _ => return Err(format!("`{{{inside}}}` in `{text}` is neither `{{1}}` to `{{9}}` nor `{{topic}}`")),
+                _ => {
+                    return Err(format!(
+                        "`{{{inside}}}` in `{text}` is neither `{{1}}` to `{{9}}` nor `{{topic}}` nor `{{name}}`"
+                    ));
+                }
             });
             rest = tail;
         }
@@ -149,6 +158,7 @@ impl Template {
             Piece::Text(text) => text.as_str(),
             Piece::Wildcard(n) => texts.get(*n).copied().unwrap_or_default(),
             Piece::Topic => topic,
+            Piece::Name => "\0",
         });
         pieces.collect()
     }
@@ -224,6 +234,7 @@ mod tests {
         assert_eq!(fill("{1}-{2}"), "k-temp");
         assert_eq!(fill("{topic}"), "s/k/temp");
         assert_eq!(fill("fixed"), "fixed");
+        assert_eq!(fill("{1}-{name}"), "k-\0");
         assert!(Template::new("{3}", 2).unwrap_err().contains("only 2 wildcards"));
         assert!(Template::new("{1}", 0).unwrap_err().contains("no wildcard"));
         assert!(Template::new("{x}", 2).unwrap_err().contains("neither"));

@@ -98,7 +98,7 @@ async fn run(seed: u64, when_full: WhenFull) {
     let mut model = Model::default();
     let mut site = site_with(folder.path(), time.clone(), config, 200, 3).await;
     // Faster than it is delivered, until the budget is met.
-    for round in 0..500 {
+    for round in 0..620 {
         let delivery = model.delivery(&mut random);
         site.commit(delivery).await;
         if random.u8(0..8) == 0 {

@@ -2,9 +2,12 @@
 
 mod accounts;
 mod clock;
+mod commits;
 mod damage;
 mod kept;
+mod lanes;
 mod lazy;
+mod pack;
 mod room;
 mod time;
 mod view;

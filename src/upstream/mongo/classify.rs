@@ -57,6 +57,8 @@ pub(crate) struct Labels {
     pub(crate) retryable: bool,
     /// `SystemOverloadedError`
     pub(crate) overloaded: bool,
+    /// `NoWritesPerformed`
+    pub(crate) untouched: bool,
 }
 
 /// What is to be done.
@@ -199,7 +201,7 @@ mod tests {
         }
         for number in (-10..20_000).chain([i32::MIN, i32::MAX]) {
             for labels in [(false, false), (true, false), (false, true), (true, true)] {
-                let labels = Labels { retryable: labels.0, overloaded: labels.1 };
+                let labels = Labels { retryable: labels.0, overloaded: labels.1, untouched: false };
                 let signal = Signal::Code { code: number, labels, message: "index: _id_".into() };
                 assert_ne!(classify(&signal), Class::Delivered, "{number}");
             }
@@ -217,7 +219,11 @@ mod tests {
     #[test]
     fn labels_weigh_more_than_codes() {
         let of = |number, retryable, overloaded| {
-            classify(&Signal::Code { code: number, labels: Labels { retryable, overloaded }, message: String::new() })
+            classify(&Signal::Code {
+                code: number,
+                labels: Labels { retryable, overloaded, untouched: false },
+                message: String::new(),
+            })
         };
         assert_eq!(of(4711, true, false), Class::Transient);
         assert_eq!(of(91, true, true), Class::Overload);

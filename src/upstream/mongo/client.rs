@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::{ClientOptions, Compressor, ReadPreference, SelectionCriteria, ServerMonitoringMode};
 use mongodb::{Client, Collection};
@@ -104,6 +104,48 @@ impl Link {
         Ok(())
     }
 
+    /// Runs one command on the primary.
+    pub(super) async fn run(&mut self, database: &str, command: Document) -> Result<Document, Problem> {
+        let deadline = self.tuning.insert + self.tuning.selection;
+        let open = self.open().await?;
+        let (uri, database) = (open.uri.clone(), open.client.database(database));
+        match timeout(deadline, async move { database.run_command(command).await }).await {
+            Ok(result) => result.map_err(|error| self.problem(&error, &uri)),
+            Err(_) => Err(self.late("a command", deadline)),
+        }
+    }
+
+    /// Looks that the collection is a time series collection, and makes it if there is none: a plain one would be made by
+    /// the first insert.
+    pub(super) async fn prepare_series(&mut self) -> Result<(), Problem> {
+        let (database, name) = (self.config.database.clone(), self.config.collection.clone());
+        let list = doc! { "listCollections": 1, "filter": { "name": name.as_str() } };
+        let known = self.run(&database, list).await?;
+        let first = known.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+        let first = first.ok().and_then(|batch| batch.first()).and_then(|one| one.as_document());
+        match first.map(is_series) {
+            Some(true) => Ok(()),
+            Some(false) => Err(Problem {
+                signal: Signal::Setup,
+                text: format!(
+                    "{database}.{name} is no time series collection: name another one in upstream.collection"
+                ),
+                wait: None,
+            }),
+            None => self.run(&database, series_options(&self.config, &self.shape)).await.map(|_| ()),
+        }
+    }
+
+    /// The options of the connection, and its address without secrets.
+    pub(super) async fn options(&mut self) -> Result<ClientOptions, Problem> {
+        let uri = self.config.address().map_err(|error| Problem {
+            signal: Signal::Setup,
+            text: format!("{error:#}"),
+            wait: None,
+        })?;
+        self.resolve(&uri).await
+    }
+
     /// Closes the connection, if there is one.
     pub(super) async fn close(&mut self) {
         if let Some(open) = self.open.take()
@@ -187,4 +229,29 @@ impl Link {
         let text = format!("the database did not answer {what} within {deadline}: is the network slow or broken?");
         Problem { signal: Signal::Lost, text, wait: None }
     }
+}
+
+/// Whether an entry of `listCollections` is a time series collection.
+pub(super) fn is_series(entry: &Document) -> bool {
+    let options = entry.get_document("options").ok();
+    entry.get_str("type").is_ok_and(|kind| kind == "timeseries")
+        || options.is_some_and(|options| options.contains_key("timeseries"))
+}
+
+/// The command that makes the time series collection.
+pub(super) fn series_options(config: &Config, shape: &Shape) -> Document {
+    let mut options = doc! { "timeField": shape.names.samples_t.as_str(), "metaField": shape.names.meta.as_str() };
+    match config.bucket_span {
+        None => drop(options.insert("granularity", config.granularity.word())),
+        Some(span) => {
+            let seconds = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+            options.insert("bucketMaxSpanSeconds", seconds);
+            options.insert("bucketRoundingSeconds", seconds);
+        }
+    }
+    let mut create = doc! { "create": config.collection.as_str(), "timeseries": options };
+    if let Some(retention) = config.retention {
+        create.insert("expireAfterSeconds", i64::try_from(retention.as_secs()).unwrap_or(i64::MAX));
+    }
+    create
 }

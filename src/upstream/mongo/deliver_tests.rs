@@ -68,6 +68,7 @@ fn documents(names: &[&str]) -> Vec<Document> {
         retention: None,
         shape: Shape::default(),
         collections: Collections::new("telemetry", "buckets", None),
+        series: false,
         meta: HashMap::new(),
     };
     names.iter().map(|name| Document::of(&bucket(name, 1_796_043_600, 0, &[(0, 1.0)]), &context)).collect()

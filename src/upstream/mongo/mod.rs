@@ -4,6 +4,7 @@
 //! whole operation. `_id` is the guarantee, for weeks offline and after a lost reply; the driver's retry is a courtesy.
 //! `classify` says what an answer means, `deliver` acts on it, `client` and `wire` talk to the driver.
 
+pub(super) mod admin;
 mod advice;
 mod breaker;
 mod classify;
@@ -11,8 +12,12 @@ mod client;
 mod deliver;
 #[cfg(test)]
 mod deliver_tests;
+mod fleet;
 mod pace;
 mod problem;
+mod series;
+#[cfg(test)]
+mod series_tests;
 mod srv;
 mod wire;
 
@@ -24,12 +29,13 @@ pub(super) use advice::plain;
 
 use super::meter::{COMMAND_BYTES, CONNECT_BYTES, MINUTE_BYTES, Meter};
 use super::notebook::Notebook;
-use super::{Config, Connection, Document, Fate, Report, Trouble, TroubleKind, Tuning};
+use super::{Config, Connection, Document, Fate, Mode, Report, Trouble, TroubleKind, Tuning};
 use crate::clock::Clock;
 use crate::model::SiteName;
 use breaker::Breaker;
 use client::Link;
 use pace::Pace;
+use series::Fence;
 
 /// Buckets that come more rarely than this are not waited for with a connection.
 const RARE: Duration = Duration::from_secs(600);
@@ -40,6 +46,8 @@ pub(super) struct Mongo {
     link: Link,
     pace: Pace,
     breaker: Breaker,
+    /// Set where buckets go into a time series collection.
+    fence: Option<Fence>,
     meter: Meter,
     clock: Clock,
     connection: Connection,
@@ -50,16 +58,21 @@ pub(super) struct Mongo {
     gap: Option<Duration>,
     /// What was told to the meter: connections, and until when the open one was paid for.
     paid: (u64, Option<Instant>),
+    /// Collections that reports may not use, as was told.
+    told: Vec<String>,
 }
 
 impl Mongo {
     pub(super) fn new(config: &Config, site: &SiteName, tuning: &Tuning, clock: Clock, notebook: Notebook) -> Self {
         let meter = Meter::new(config.max_bytes_per_day, notebook.notes.today);
+        let started = (clock.now(), Instant::now());
+        let fence = Fence { started, quarantine: tuning.quarantine };
         let link = Link::new(config.clone(), site, tuning.clone(), notebook);
         Self {
             link,
             pace: Pace::new(),
             breaker: Breaker::default(),
+            fence: Some(fence).filter(|_| config.mode == Mode::Timeseries),
             meter,
             clock,
             connection: config.connection,
@@ -67,6 +80,7 @@ impl Mongo {
             used: None,
             gap: None,
             paid: (0, None),
+            told: Vec::new(),
         }
     }
 
@@ -79,7 +93,11 @@ impl Mongo {
         if let Some(report) = self.over_budget(0) {
             return report;
         }
-        let trouble = self.link.greet().await.err().map(|problem| deliver::trouble_of(&problem));
+        let mut greeting = self.link.greet().await;
+        if greeting.is_ok() && self.fence.is_some() {
+            greeting = self.link.prepare_series().await;
+        }
+        let trouble = greeting.err().map(|problem| deliver::trouble_of(&problem));
         self.used = Some(Instant::now());
         self.pay(2 * COMMAND_BYTES);
         if trouble.as_ref().is_some_and(|trouble| trouble.reconnects) {
@@ -98,7 +116,10 @@ impl Mongo {
         }
         let bytes = documents.iter().map(Document::bytes).sum();
         let wire = if self.meter.is_on() { self.packed(documents) } else { 0 };
-        let outcome = deliver::deliver(&mut self.link, &mut self.breaker, documents, store).await;
+        let outcome = match self.fence {
+            Some(fence) => series::deliver(&mut self.link, &mut self.breaker, documents, fence).await,
+            None => deliver::deliver(&mut self.link, &mut self.breaker, documents, store).await,
+        };
         self.used = Some(Instant::now());
         self.pay(wire + COMMAND_BYTES);
         let mut report = outcome.report;
@@ -146,7 +167,16 @@ impl Mongo {
 
     /// What documents take on the wire.
     fn packed(&self, documents: &[Document]) -> u64 {
-        let raw: Vec<u8> = documents.iter().flat_map(|document| document.bson.as_bytes()).copied().collect();
+        let raw: Vec<u8> = documents
+            .iter()
+            .flat_map(|document| {
+                if document.rows.is_empty() {
+                    document.bson.as_bytes().to_vec()
+                } else {
+                    document.rows.iter().flat_map(|row| row.as_bytes()).copied().collect()
+                }
+            })
+            .collect();
         match self.link.server() {
             Some(server) if server.compresses => {
                 zstd::bulk::compress(&raw, 0).map_or(raw.len(), |packed| packed.len()) as u64

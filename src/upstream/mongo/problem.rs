@@ -7,6 +7,8 @@ use super::advice;
 use super::classify::{Labels, Signal};
 use super::deliver::Problem;
 
+/// The label of an error after which certainly nothing is written.
+const NO_WRITES_PERFORMED: &str = "NoWritesPerformed";
 /// Longest errInfo that is kept with a refused bucket.
 const MAX_DETAILS: usize = 4096;
 
@@ -36,6 +38,7 @@ pub(super) fn labels(error: &Error) -> Labels {
     Labels {
         retryable: error.contains_label(RETRYABLE_WRITE_ERROR),
         overloaded: error.contains_label(SYSTEM_OVERLOADED_ERROR),
+        untouched: error.contains_label(NO_WRITES_PERFORMED),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Inserts and looks at what is stored, each with a deadline of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use mongodb::bson::doc;
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::raw::RawBsonRef;
+use mongodb::bson::{RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{Acknowledgment, ReadConcern, WriteConcern};
 use tokio::time::timeout;
@@ -15,36 +17,18 @@ use super::classify::Signal;
 use super::client::Link;
 use super::deliver::{Answer, Problem, Wire};
 use super::problem::{labels, nonsense, of_document};
+use super::series::Series;
 
 /// Time the server may wait for a majority.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(30);
 
 impl Wire for Link {
     async fn insert(&mut self, documents: &[&Document]) -> Answer {
-        let deadline = self.tuning.insert;
-        let open = match self.open().await {
-            Ok(open) => open,
-            Err(problem) => return Answer::Failed(problem),
-        };
-        let Some(name) = documents.first().map(|document| &document.collection) else {
+        let Some(name) = documents.first().map(|document| document.collection.clone()) else {
             return Answer::Ran { errors: Vec::new(), concern: None };
         };
-        let (uri, collection) = (open.uri.clone(), open.collection(name));
-        let concern =
-            WriteConcern::builder().w(Acknowledgment::Majority).journal(true).w_timeout(MAJORITY_WITHIN).build();
-        let insert = collection
-            .insert_many(documents.iter().map(|document| &document.bson))
-            .ordered(false)
-            .write_concern(concern);
-        let result = timeout(deadline, async move { insert.await }).await;
-        match result {
-            Ok(Ok(result)) if result.inserted_ids.len() == documents.len() => {
-                Answer::Ran { errors: Vec::new(), concern: None }
-            }
-            Ok(Ok(_)) => Answer::Failed(nonsense("fewer documents inserted than sent, and no error")),
-            Ok(Err(error)) => self.answer(&error, &uri, name),
-            Err(_) => Answer::Failed(self.late("an insert", deadline)),
-        }
+        let sent: Vec<&RawDocumentBuf> = documents.iter().map(|document| &document.bson).collect();
+        self.insert_raw(&name, &sent).await
     }
 
     async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, bool>, Problem> {
@@ -75,6 +59,67 @@ impl Wire for Link {
         match timeout(deadline, read).await {
             Ok(result) => result.map_err(|error| self.problem(&error, &uri)),
             Err(_) => Err(self.late("a look at stored buckets", deadline)),
+        }
+    }
+}
+
+impl Series for Link {
+    async fn insert_rows(&mut self, collection: &str, rows: &[&RawDocumentBuf]) -> Answer {
+        self.insert_raw(collection, rows).await
+    }
+
+    async fn ids(&mut self, document: &Document) -> Result<Vec<ObjectId>, Problem> {
+        let deadline = self.tuning.find;
+        let names = self.shape.names.clone();
+        let times = [document.rows.first(), document.rows.last()]
+            .map(|row| row.and_then(|row| row.get_datetime(&names.samples_t).ok()));
+        let [Some(first), Some(last)] = times else { return Ok(Vec::new()) };
+        let mut filter = doc! {};
+        let subject = document.rows.first().and_then(|row| row.get_document(&names.meta).ok());
+        for entry in subject.into_iter().flatten() {
+            if let Ok((key, RawBsonRef::String(text))) = entry {
+                filter.insert(format!("{}.{key}", names.meta), text);
+            }
+        }
+        filter.insert(names.samples_t.as_str(), doc! { "$gte": first, "$lte": last });
+        let open = self.open().await?;
+        let (uri, collection) = (open.uri.clone(), open.collection(&document.collection));
+        let find = collection.find(filter).projection(doc! { "_id": 1 }).read_concern(ReadConcern::majority());
+        let ours: HashSet<ObjectId> = document.rows.iter().filter_map(|row| row.get_object_id("_id").ok()).collect();
+        let read = async move {
+            let mut cursor = find.await?;
+            let mut found = Vec::new();
+            while cursor.advance().await? {
+                found.extend(cursor.current().get_object_id("_id").ok().filter(|id| ours.contains(id)));
+            }
+            Ok::<_, Error>(found)
+        };
+        match timeout(deadline, read).await {
+            Ok(result) => result.map_err(|error| self.problem(&error, &uri)),
+            Err(_) => Err(self.late("a look at stored measurements", deadline)),
+        }
+    }
+}
+
+impl Link {
+    async fn insert_raw(&mut self, name: &str, documents: &[&RawDocumentBuf]) -> Answer {
+        let deadline = self.tuning.insert;
+        let open = match self.open().await {
+            Ok(open) => open,
+            Err(problem) => return Answer::Failed(problem),
+        };
+        let (uri, collection) = (open.uri.clone(), open.collection(name));
+        let concern =
+            WriteConcern::builder().w(Acknowledgment::Majority).journal(true).w_timeout(MAJORITY_WITHIN).build();
+        let insert = collection.insert_many(documents.iter().copied()).ordered(false).write_concern(concern);
+        let result = timeout(deadline, async move { insert.await }).await;
+        match result {
+            Ok(Ok(result)) if result.inserted_ids.len() == documents.len() => {
+                Answer::Ran { errors: Vec::new(), concern: None }
+            }
+            Ok(Ok(_)) => Answer::Failed(nonsense("fewer documents inserted than sent, and no error")),
+            Ok(Err(error)) => self.answer(&error, &uri, name),
+            Err(_) => Answer::Failed(self.late("an insert", deadline)),
         }
     }
 }

@@ -8,12 +8,14 @@
 //!
 //! This is the only package of the repository with unsafe code: SQLite's interface is one of C. The product has none.
 
+mod ext4;
 mod file;
 mod medium;
 mod sync;
 mod vfs;
 mod watch;
 
+pub use ext4::Ext4;
 pub use medium::{Image, Medium, Style};
 pub use vfs::install;
 pub use watch::{Counts, Event, Failure, Op, Part, Watch};

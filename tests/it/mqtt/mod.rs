@@ -1,9 +1,11 @@
 //! The MQTT source against a real mosquitto and against a scripted peer.
 
+mod births;
 mod broker;
 mod corpus;
 mod names;
 mod security;
+mod snippets;
 mod storm;
 mod traps;
 

@@ -1,17 +1,21 @@
 //! Serial sources on real terminals. (Emulators of user space cannot open a terminal: `--skip serial` there.)
 
+mod corpus;
+mod inputs;
 mod lines;
 mod main_job;
 mod modbus;
 mod oracle;
 mod pymodbus;
+mod samples;
+mod sniff;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tipbucket::clock::Clock;
 use tipbucket::model::{Admission, DeadLetter, Reading, SourceName, Value};
-use tipbucket::sources::{Intake, KINDS, supervise};
+use tipbucket::sources::{Intake, KINDS, SourceConfig, supervise};
 use tipbucket::stats::{SourceStats, Stats};
 use tipbucket::store::{Deliveries, inlet};
 use tokio::task::JoinHandle;
@@ -33,12 +37,21 @@ impl Running {
         let kind = KINDS.iter().find(|k| k.name == kind).unwrap();
         let config = (kind.read)(serde_json::from_value(settings).unwrap()).unwrap();
         assert_eq!(config.contradictions(), []);
+        Self::of(kind.name, config, Clock::system(), None)
+    }
+
+    /// A source with these settings, at this time and place.
+    fn of(
+        kind: &'static str,
+        config: Box<dyn SourceConfig>,
+        clock: Clock,
+        timezone: Option<jiff::tz::TimeZone>,
+    ) -> Self {
         let name = SourceName::new("line").unwrap();
-        let stats = Stats::default().source(&name, kind.name);
+        let stats = Stats::default().source(&name, kind);
         let (inlet, deliveries) = inlet();
         let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
-        let intake =
-            Intake { name, clock: Clock::system(), stats: Arc::clone(&stats), admission, timezone: None, inlet };
+        let intake = Intake { name, clock, stats: Arc::clone(&stats), admission, timezone, inlet };
         let task = tokio::spawn(supervise(config.build(), intake));
         Self { task, deliveries, stats, readings: Vec::new(), letters: Vec::new() }
     }

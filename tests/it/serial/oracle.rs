@@ -83,24 +83,22 @@ fn expectations(memory: &[u16]) -> Vec<(serde_json::Value, Option<Value>)> {
     out
 }
 
-#[tokio::test]
-async fn every_type_is_read_from_a_server_of_tokio_modbus() {
+fn memory() -> Vec<u16> {
     let mut random = fastrand::Rng::with_seed(20_261_130);
-    let memory: Vec<u16> = (0..128).map(|_| random.u16(..)).collect();
-    let (ours, theirs) = (Pty::new(), Pty::new());
-    let (port, server_port) = (ours.path().to_owned(), theirs.path().to_string_lossy().into_owned());
-    let server = tokio_modbus::server::rtu::Server::new_from_path(&server_port, 19200).unwrap();
-    let _cable = Player::cable(ours, theirs);
-    let server = tokio::spawn(server.serve_forever(Memory(Arc::new(memory.clone()))));
+    (0..128).map(|_| random.u16(..)).collect()
+}
 
-    let expected = expectations(&memory);
+/// Reads everything a few times, and something that is not there.
+async fn check(kind: &str, mut settings: serde_json::Value, memory: &[u16]) {
+    let expected = expectations(memory);
     let registers: Vec<_> = expected.iter().map(|(register, _)| register).collect();
     let beyond = json!({ "sensor": "beyond", "unit_id": 9, "poll": "100ms", "registers": [
         { "field": "x", "table": "input", "address": 500 },
     ]});
     let device = json!({ "sensor": "device", "unit_id": 9, "poll": "100ms", "registers": registers });
-    let settings = json!({ "port": port, "baud": 19200, "max_gap": 8, "devices": [device, beyond] });
-    let mut running = Running::start("modbus-rtu", settings);
+    settings["max_gap"] = json!(8);
+    settings["devices"] = json!([device, beyond]);
+    let mut running = Running::start(kind, settings);
     running.until_readings(3).await;
     for reading in &running.readings {
         for (i, (register, expected)) in expected.iter().enumerate() {
@@ -110,5 +108,37 @@ async fn every_type_is_read_from_a_server_of_tokio_modbus() {
     running.until("the refusal is kept", |r| !r.letters.is_empty()).await;
     let letter = running.letters.iter().find(|letter| letter.place.contains("beyond"));
     assert!(letter.is_some_and(|l| l.reason.contains("exception 2: illegal data address")), "{:?}", running.letters);
+}
+
+#[tokio::test]
+async fn every_type_is_read_from_a_server_of_tokio_modbus() {
+    let memory = memory();
+    let (ours, theirs) = (Pty::new(), Pty::new());
+    let (port, server_port) = (ours.path().to_owned(), theirs.path().to_string_lossy().into_owned());
+    let server = tokio_modbus::server::rtu::Server::new_from_path(&server_port, 19200).unwrap();
+    let _cable = Player::cable(ours, theirs);
+    let server = tokio::spawn(server.serve_forever(Memory(Arc::new(memory.clone()))));
+    check("modbus-rtu", json!({ "port": port, "baud": 19200 }), &memory).await;
+    server.abort();
+}
+
+#[tokio::test]
+async fn every_type_is_read_from_a_tcp_server_of_tokio_modbus() {
+    let memory = memory();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = tokio_modbus::server::tcp::Server::new(listener);
+    let contents = Memory(Arc::new(memory.clone()));
+    let server = tokio::spawn(async move {
+        let connected = |stream, from| {
+            let contents = contents.clone();
+            async move {
+                let new = move |_| Ok(Some(contents.clone()));
+                tokio_modbus::server::tcp::accept_tcp_connection(stream, from, new)
+            }
+        };
+        server.serve(&connected, |error| panic!("{error}")).await
+    });
+    check("modbus-tcp", json!({ "address": address }), &memory).await;
     server.abort();
 }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod check_command;
+mod devices;
 mod docs;
 mod examples;
 mod layers;

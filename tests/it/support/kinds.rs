@@ -52,6 +52,7 @@ impl SourceConfig for Probe {
             client: self.url.clone().map(|url| (url, self.client_id.clone())),
             sensors: self.topics.iter().filter_map(|topic| topic.sensor.clone()).collect(),
             units: self.units.clone(),
+            resends: false,
         }
     }
 

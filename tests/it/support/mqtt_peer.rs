@@ -27,6 +27,7 @@ pub enum Said {
     Connect { clean: bool },
     Subscribe { packet_id: u16, filters: Vec<(String, u8)> },
     Unsubscribe { filters: Vec<String> },
+    Publish { topic: String, payload: Vec<u8> },
     PubAck(u16),
     PubRec(u16),
     PubComp(u16),
@@ -171,6 +172,12 @@ impl Session {
         let number = || u16::from_be_bytes([body[0], body[1]]);
         Some(match first >> 4 {
             1 => Said::Connect { clean: body[7] & 2 != 0 },
+            3 => {
+                // QoS 0 has no number.
+                let end = 2 + usize::from(number());
+                let topic = String::from_utf8(body[2..end].to_vec()).unwrap();
+                Said::Publish { topic, payload: body[end..].to_vec() }
+            }
             4 => Said::PubAck(number()),
             5 => Said::PubRec(number()),
             7 => Said::PubComp(number()),

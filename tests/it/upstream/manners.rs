@@ -31,7 +31,7 @@ async fn the_database_is_greeted_before_there_is_anything_to_send() {
 fn with_notes(uri: &str, file: &std::path::Path) -> Upstream {
     let site = SiteName::new("greenhouse-7").unwrap();
     Upstream::new(config(uri, "telemetry"), site, HashMap::new(), Clock::system(), impatient())
-        .remembering(file.to_owned())
+        .remembering(&file.with_extension(""))
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_days_budget_stops_delivery_without_a_command_and_outlives_a_restart()
     let start = || {
         let config = Config { max_bytes_per_day: Some(ByteSize::mib(1)), ..config(&peer.uri(), "telemetry") };
         let site = SiteName::new("greenhouse-7").unwrap();
-        Upstream::new(config, site, HashMap::new(), Clock::system(), patient()).remembering(file.clone())
+        Upstream::new(config, site, HashMap::new(), Clock::system(), patient()).remembering(&file.with_extension(""))
     };
     let mut upstream = start();
     let names: Vec<String> = (0..100).map(|i| format!("s{i}")).collect();

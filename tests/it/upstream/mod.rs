@@ -1,10 +1,12 @@
 //! Delivery against servers, peers and folders.
 
+mod admin;
 mod answers;
 mod archive;
 mod database;
 mod economy;
 mod faults;
+mod fleet;
 mod forward;
 mod login;
 mod manners;

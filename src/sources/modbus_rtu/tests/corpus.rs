@@ -95,6 +95,7 @@ async fn check(path: &Path) {
         timeout: Duration::from_millis(300),
         gap: Duration::from_millis(20),
         character: Duration::from_micros(1042),
+        framing: bus::Framing::Rtu,
     };
     let mut master = Master { pace, retries: 0, devices: vec![device(&expect, &steps)] };
     let (ours, theirs) = tokio::io::duplex(4096);

@@ -119,3 +119,18 @@ fn a_request_names_its_table() {
     let request = Request { unit: 1, table: Table::Input, address: 0, count: 1 };
     assert_eq!(answer(&request.encode()), with_crc(&[1, 4, 2, 0, 0]));
 }
+
+#[test]
+fn strings_and_bits_need_room() {
+    let register = |kind: &str| json!({ "field": "x", "table": "holding", "address": 0, "type": kind });
+    let with = |kind: &str, key: &str, value: serde_json::Value| {
+        let mut register = register(kind);
+        register[key] = value;
+        register
+    };
+    check(register("string"), "length", "is missing");
+    check(with("string", "length", json!(0)), "length", "not between 1 and 125");
+    check(with("u16", "length", json!(2)), "length", "\"string\" only");
+    check(with("i32", "bits", json!([0, 3])), "bits", "needs type");
+    check(with("u32", "bits", json!([0, 32])), "bits", "between 0 (lowest) and 31");
+}

@@ -129,7 +129,7 @@ impl Story {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn whatever_happens_to_clock_and_power_every_reading_is_delivered_once_and_its_time_is_honest(
         events in events(),

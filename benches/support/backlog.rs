@@ -1,0 +1,145 @@
+//! A store with many buckets that wait: sealing, drawing and deleting among them, and a start after a kill.
+
+use std::time::{Duration, Instant};
+
+use tipbucket::clock::Clock;
+use tipbucket::model::{FieldName, Policies, Reading, SensorName, Timestamp, Value, WindowLength};
+use tipbucket::stats::Stats;
+use tipbucket::store::{Backlog, Config, Delivery, Inlet, Settled};
+
+use super::support::{introduce, median, policies, written};
+use super::{folder, open, runtime};
+
+const SENSORS: usize = 1000;
+/// Commits measured at each length of the backlog.
+const SAMPLES: usize = 200;
+/// Segments deleted at each length.
+const DELETED: usize = 50;
+/// Buckets sealed in one measured commit.
+const SEALED: usize = 100;
+/// Buckets sealed in one commit that only fills the store.
+const FILLING: usize = 10_000;
+const JOURNALLED: usize = 1_000_000;
+const STARTS: usize = 5;
+
+/// Every reading fills a bucket of its own.
+fn one_sample() -> Policies {
+    let mut policies = policies();
+    policies.default.max_samples = 1;
+    policies.default.window = WindowLength::from_seconds(1).expect("a second");
+    policies
+}
+
+/// Buckets that stay open while we measure.
+fn long() -> Policies {
+    let mut policies = policies();
+    policies.default.max_samples = 60_000;
+    policies.default.max_bytes = 8 << 20;
+    policies.default.window = WindowLength::from_seconds(31 * 86_400).expect("a month");
+    policies
+}
+
+pub fn measure() {
+    introduce("a backlog: buckets of one sample, 100 sealed in a commit; a commit is a transaction with its fsync");
+    println!(
+        "  {:<14} {:>16} {:>16} {:>14} {:>16}",
+        "buckets wait", "seal 100, p50 ms", "bytes/seal 100", "draw, p50 ms", "delete, p50 ms"
+    );
+    let folder = folder();
+    let config = Config { path: folder.path().join("backlog.db"), ..Config::default() };
+    let mut made = 0;
+    for buckets in [1000, 1_000_000] {
+        runtime().block_on(grow(&config, &mut made, buckets));
+    }
+    runtime().block_on(journal(&config));
+    let mut starts: Vec<f64> = (0..STARTS).map(|_| start(&config)).collect();
+    println!(
+        "  start after a kill, {JOURNALLED} readings journalled, {made} buckets waiting: {:.0} ms (median of {STARTS})",
+        median(&mut starts) * 1000.0
+    );
+}
+
+/// Pushes a delivery and waits until it is on disk.
+async fn commit(inlet: &Inlet, delivery: Delivery) {
+    let (to, mut receipts) = tokio::sync::mpsc::channel(1);
+    let receipt = Some(tipbucket::store::Receipt::new(to, 1));
+    inlet.push(Delivery { receipt, urgent: true, ..delivery }).await.expect("store runs");
+    receipts.recv().await.expect("committed");
+}
+
+/// The next readings: each sensor once a second, in the past.
+fn readings(made: &mut usize, count: usize, start: Timestamp) -> Delivery {
+    let field = FieldName::new("t").expect("a sound name");
+    let reading = |n: usize| {
+        let sensor = SensorName::new(&format!("sensor-{}", n % SENSORS)).expect("a sound name");
+        let at = start.plus(Duration::from_millis((n / SENSORS) as u64 * 1000 + n as u64 % 20));
+        Reading { sensor, at, fields: [(field.clone(), Value::F64((n * 7 % 300) as f64 / 10.0))].into_iter().collect() }
+    };
+    let delivery = Delivery::of((*made..*made + count).map(reading).collect());
+    *made += count;
+    delivery
+}
+
+/// Fills the store up to so many buckets and measures there.
+async fn grow(config: &Config, made: &mut usize, buckets: usize) {
+    let stats = Stats::default();
+    let (inlet, mut outlet, writer) = open(config, one_sample(), SENSORS, &stats).await;
+    let writer = tokio::spawn(writer.run());
+    let start = Timestamp::clamped(1_700_000_000_000);
+    while *made + SEALED * SAMPLES < buckets {
+        let count = FILLING.min(buckets - SEALED * SAMPLES - *made);
+        commit(&inlet, readings(made, count, start)).await;
+    }
+    let took = || stats.store().commit_us.get() as f64 / 1000.0;
+    let (mut seals, mut draws, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+    let before = written();
+    for _ in 0..SAMPLES {
+        commit(&inlet, readings(made, SEALED, start)).await;
+        seals.push(took());
+    }
+    let bytes = (written() - before) / SAMPLES as u64;
+    let waiting = stats.store().backlog_buckets.get();
+    for _ in 0..DELETED {
+        let watch = Instant::now();
+        let parcel = outlet.next().await.expect("a segment").expect("one waits");
+        draws.push(watch.elapsed().as_secs_f64() * 1000.0);
+        outlet.settle(Settled { segments: vec![parcel.id], ..Settled::default() }).await.expect("settled");
+        deletes.push(took());
+    }
+    println!(
+        "  {waiting:<14} {:>16.3} {bytes:>16} {:>14.3} {:>16.3}",
+        median(&mut seals),
+        median(&mut draws),
+        median(&mut deletes)
+    );
+    drop((inlet, outlet));
+    writer.await.expect("no panic").expect("store ends well");
+}
+
+/// Leaves readings of open buckets in the journal, and the store as a kill leaves it.
+async fn journal(config: &Config) {
+    let stats = Stats::default();
+    let (inlet, outlet, writer) = open(config, long(), SENSORS, &stats).await;
+    let writer = tokio::spawn(writer.run());
+    let mut made = 0;
+    let start = Clock::system().now().minus(Duration::from_secs((JOURNALLED / SENSORS) as u64));
+    while made < JOURNALLED {
+        commit(&inlet, readings(&mut made, FILLING, start)).await;
+    }
+    writer.abort();
+    let _ = writer.await;
+    drop((inlet, outlet));
+}
+
+/// How long it takes until readings could be taken, in seconds.
+fn start(config: &Config) -> f64 {
+    runtime().block_on(async {
+        let stats = Stats::default();
+        let watch = Instant::now();
+        let opened = open(config, long(), SENSORS, &stats).await;
+        let took = watch.elapsed().as_secs_f64();
+        assert!(stats.store().open_buckets.get() >= SENSORS as i64, "the open buckets are there");
+        drop(opened);
+        took
+    })
+}

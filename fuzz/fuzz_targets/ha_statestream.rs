@@ -1,0 +1,10 @@
+//! Messages of the preset `ha-statestream`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tipbucket::decode::preset::Preset;
+
+#[path = "../message.rs"]
+mod message;
+
+fuzz_target!(|payload: &[u8]| message::through(Preset::HaStatestream, &["homeassistant/sensor/x/state"], payload));

@@ -1,0 +1,10 @@
+//! Messages of the preset `tasmota`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tipbucket::decode::preset::Preset;
+
+#[path = "../message.rs"]
+mod message;
+
+fuzz_target!(|payload: &[u8]| message::through(Preset::Tasmota, &["tele/d/SENSOR"], payload));

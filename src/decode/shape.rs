@@ -1,0 +1,334 @@
+//! What a site file may say of one field, whatever its source: unit, scaling, plausible range, words that are values.
+//!
+//! One place for every source, so that `scale` or `min` mean the same everywhere. Order: what is declared as `invalid` is no
+//! value; a text becomes a value by `words`, else a number if it looks like one and a number is wanted; then scale and
+//! offset, decimals, and last the plausible range. Whole numbers stay exact unless a scale or an offset is given.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{number, quoted};
+use crate::model::Value;
+
+/// Most decimals; a double has no more than 17 digits.
+const MAX_DECIMALS: u8 = 15;
+
+/// The options of one field, as they stand in the site file. Each is optional.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Where the value stands: a JSON pointer.
+    pub pointer: Option<String>,
+    /// Where the value stands in a packed payload: its first byte.
+    pub at: Option<usize>,
+    /// What its bytes mean there.
+    pub r#type: Option<super::packed::Type>,
+    /// In which order they arrive: ABCD is big-endian, DCBA little-endian.
+    pub order: Option<super::modbus::Order>,
+    /// The unit of the value that is stored.
+    pub unit: Option<String>,
+    /// Multiplied with the value.
+    pub scale: Option<f64>,
+    /// Added after scaling.
+    pub offset: Option<f64>,
+    /// Rounded to so many decimal places.
+    pub decimals: Option<u8>,
+    /// Smallest plausible value.
+    pub min: Option<f64>,
+    /// Largest plausible value.
+    pub max: Option<f64>,
+    /// Values that mean "none": nothing is stored, and nothing is wrong.
+    pub invalid: Vec<Plain>,
+    /// Texts that are values.
+    pub words: BTreeMap<String, Plain>,
+    /// The only kind of value that is taken.
+    pub kind: Option<Kind>,
+    /// What stands between whole and fraction in a text.
+    pub decimal: Option<Decimal>,
+    /// A text that follows the number in a text, as ` °C` in `21.5 °C`.
+    pub suffix: Option<String>,
+    /// It only grows; when it falls that is noted, and stored all the same.
+    pub counter: bool,
+    /// A change smaller than this since the last value that was taken is left out.
+    pub deadband: Option<f64>,
+    /// A value that comes sooner than this after the last one that was taken is left out.
+    #[serde(with = "humantime_serde")]
+    pub min_interval: Option<Duration>,
+}
+
+/// A value as it is written in a site file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Plain {
+    /// On or off.
+    Switch(bool),
+    /// A whole number.
+    Whole(i64),
+    /// A decimal.
+    Decimal(f64),
+    /// A text.
+    Text(String),
+}
+
+/// A kind of value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A number; a number in a text too.
+    Number,
+    /// On or off; 0 and 1 too.
+    Switch,
+    /// A text.
+    Text,
+}
+
+/// A decimal mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decimal {
+    /// `21.5`
+    Point,
+    /// `21,5`
+    Comma,
+}
+
+/// A field as it stands in a site file: just where it is, or all its options.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Field(pub Options);
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = Field;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON pointer such as \"/t\", or a table such as { pointer = \"/t\", unit = \"°C\" }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, pointer: &str) -> Result<Field, E> {
+                Ok(Field(Options { pointer: Some(pointer.to_owned()), ..Options::default() }))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Field, A::Error> {
+                Options::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Field)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// What became of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is to be stored.
+    Value(Value),
+    /// It was declared to mean "none".
+    Absent,
+    /// It is not plausible, or no value of the declared kind; in words.
+    Refused(String),
+}
+
+impl Options {
+    /// What in them contradicts itself, each as (key, words).
+    pub fn contradictions(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let finite = [("scale", self.scale), ("offset", self.offset), ("min", self.min), ("max", self.max)];
+        for (key, number) in finite {
+            if number.is_some_and(|n| !n.is_finite()) {
+                found.push((key, "must be a finite number".to_owned()));
+            }
+        }
+        if self.scale == Some(0.0) {
+            found.push(("scale", "is 0: every value would be 0".to_owned()));
+        }
+        if let (Some(min), Some(max)) = (self.min, self.max)
+            && min > max
+        {
+            found.push(("min", format!("{min} is above max {max}: nothing would be plausible")));
+        }
+        if self.decimals.is_some_and(|n| n > MAX_DECIMALS) {
+            found.push(("decimals", format!("must be at most {MAX_DECIMALS}")));
+        }
+        if self.deadband.is_some_and(|band| !(band > 0.0 && band.is_finite())) {
+            found.push(("deadband", "must be above 0".to_owned()));
+        }
+        let numeric = self.scale.is_some() || self.offset.is_some() || self.min.is_some() || self.max.is_some();
+        if self.kind == Some(Kind::Text) && (numeric || self.decimals.is_some() || self.counter) {
+            found.push(("kind", "is text, but numeric options are given".to_owned()));
+        }
+        if self.counter && self.deadband.is_some() {
+            found.push((
+                "deadband",
+                "stands beside `counter`: what is left out would be missing from the count".to_owned(),
+            ));
+        }
+        found
+    }
+
+    /// Whether values stay as they are.
+    pub fn is_plain(&self) -> bool {
+        let placed = Self {
+            pointer: self.pointer.clone(),
+            at: self.at,
+            r#type: self.r#type,
+            order: self.order,
+            unit: self.unit.clone(),
+            ..Self::default()
+        };
+        *self == placed
+    }
+
+    /// Whether it depends on earlier values what becomes of one.
+    pub fn has_memory(&self) -> bool {
+        self.counter || self.deadband.is_some() || self.min_interval.is_some()
+    }
+
+    /// Whether they give texts a meaning.
+    pub fn reads_texts(&self) -> bool {
+        let words = self.invalid.iter().any(|none| matches!(none, Plain::Text(_)));
+        words || !self.words.is_empty() || self.decimal.is_some() || self.suffix.is_some()
+    }
+
+    /// What becomes of a value.
+    pub fn apply(&self, value: Value) -> Outcome {
+        if self.invalid.iter().any(|none| none.means(&value)) {
+            return Outcome::Absent;
+        }
+        let value = match self.spoken(value).and_then(|value| self.of_kind(value)) {
+            Ok(value) => value,
+            Err(reason) => return Outcome::Refused(reason),
+        };
+        // What a text turned out to be may be declared as none, too.
+        if self.invalid.iter().any(|none| none.means(&value)) {
+            return Outcome::Absent;
+        }
+        match self.measured(value) {
+            Ok(value) => Outcome::Value(value),
+            Err(reason) => Outcome::Refused(reason),
+        }
+    }
+
+    /// A text becomes what it stands for.
+    fn spoken(&self, value: Value) -> Result<Value, String> {
+        let Value::Text(text) = &value else { return Ok(value) };
+        let text = text.trim();
+        if let Some(meant) = self.words.get(text) {
+            return meant.value().ok_or_else(|| format!("the word {} stands for no finite number", quoted(text)));
+        }
+        let (is_number, shown) = (self.wants_number(), quoted(text));
+        let mut bare = text;
+        if let Some(suffix) = &self.suffix {
+            bare = text.strip_suffix(suffix.trim()).unwrap_or(text).trim_end();
+        }
+        let pointed;
+        if self.decimal == Some(Decimal::Comma) {
+            if bare.contains('.') {
+                return Err(format!("{shown} holds a point where a decimal comma is declared"));
+            }
+            pointed = bare.replacen(',', ".", 1);
+            bare = &pointed;
+        }
+        match number::parse(bare) {
+            Some(Ok(number)) if is_number => Ok(number),
+            Some(Err(unfit)) if is_number => Err(format!("{shown} {unfit}")),
+            _ if is_number => Err(format!("{shown} is not a number")),
+            _ => Ok(value),
+        }
+    }
+
+    fn wants_number(&self) -> bool {
+        let numeric = self.scale.is_some() || self.offset.is_some() || self.min.is_some() || self.max.is_some();
+        self.kind != Some(Kind::Text)
+            && (numeric
+                || self.kind == Some(Kind::Number)
+                || self.decimal.is_some()
+                || self.suffix.is_some()
+                || self.decimals.is_some()
+                || self.counter
+                || self.deadband.is_some())
+    }
+
+    fn of_kind(&self, value: Value) -> Result<Value, String> {
+        match (self.kind, value) {
+            (Some(Kind::Number), Value::Bool(on)) => Err(format!("`{on}` is on or off, not a number")),
+            (Some(Kind::Switch), Value::I64(v @ 0..=1)) => Ok(Value::Bool(v == 1)),
+            (Some(Kind::Switch), Value::Bool(on)) => Ok(Value::Bool(on)),
+            (Some(Kind::Switch), other) => Err(format!("{} is neither on nor off", shown(&other))),
+            (Some(Kind::Text), Value::Text(text)) => Ok(Value::Text(text)),
+            (Some(Kind::Text), other) => Err(format!("{} is not a text", shown(&other))),
+            (_, value) => Ok(value),
+        }
+    }
+
+    /// Scaled, rounded, and within the plausible range.
+    fn measured(&self, value: Value) -> Result<Value, String> {
+        let value = match double(&value) {
+            Some(v) if self.scale.is_some() || self.offset.is_some() => {
+                let scaled = multiply(v, self.scale.unwrap_or(1.0)) + self.offset.unwrap_or(0.0);
+                Value::float(scaled).ok_or_else(|| format!("{} is beyond a double once scaled", shown(&value)))?
+            }
+            _ => value,
+        };
+        let value = self.decimals.map_or_else(|| value.clone(), |decimals| value.clone().rounded(decimals));
+        match (double(&value), self.min, self.max) {
+            (Some(v), Some(min), _) if v < min => Err(format!("{} is below its min {min}", shown(&value))),
+            (Some(v), _, Some(max)) if v > max => Err(format!("{} is above its max {max}", shown(&value))),
+            _ => Ok(value),
+        }
+    }
+}
+
+impl Plain {
+    /// Whether a value is this one; 85 and 85.0 are the same here.
+    fn means(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Switch(a), Value::Bool(b)) => a == b,
+            (Self::Text(a), Value::Text(b)) => a == b.trim(),
+            (Self::Whole(a), Value::I64(b)) => a == b,
+            (Self::Whole(a), Value::F64(b)) => *a as f64 == *b,
+            (Self::Decimal(a), other) => double(other) == Some(*a),
+            _ => false,
+        }
+    }
+
+    fn value(&self) -> Option<Value> {
+        match self {
+            Self::Switch(on) => Some(Value::Bool(*on)),
+            Self::Whole(v) => Some(Value::I64(*v)),
+            Self::Decimal(v) => Value::float(*v),
+            Self::Text(text) => Value::text(text),
+        }
+    }
+}
+
+/// A number as a double.
+fn double(value: &Value) -> Option<f64> {
+    match value {
+        Value::F64(v) => Some(*v),
+        Value::I64(v) => Some(*v as f64),
+        Value::U64(v) => Some(*v as f64),
+        Value::Bool(_) | Value::Text(_) => None,
+    }
+}
+
+/// `v * scale`; a scale like 0.1 or 0.001 divides by 10 or 1000 instead, which gives the decimal number meant.
+pub(super) fn multiply(v: f64, scale: f64) -> f64 {
+    let inverse = (1.0 / scale).round();
+    if inverse.abs() > 1.0 && 1.0 / inverse == scale { v / inverse } else { v * scale }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::F64(v) => v.to_string(),
+        Value::I64(v) => v.to_string(),
+        Value::U64(v) => v.to_string(),
+        Value::Bool(v) => format!("`{v}`"),
+        Value::Text(text) => quoted(text),
+    }
+}
+
+#[cfg(test)]
+mod tests;
