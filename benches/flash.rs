@@ -4,6 +4,7 @@
 //!
 //! Time is simulated, as fast as the disk takes it, so the file system's own timer writes less than in life; `FLASH_SECONDS=…`
 //! says how long the run in real time lasts (default 120, 0 leaves it out); `-- real` is that run alone.
+//! `FLASH_MOUNT=…` are the mount options of the ext4 (default noatime).
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 #[path = "support/card.rs"]
