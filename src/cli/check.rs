@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{ConfigArg, Format, durability};
 use crate::settings::Settings;
 use crate::settings::sizes::{self, BucketSizes, Ends, Load, SiteSizes};
+use crate::store::{self, Depth};
 
 /// Assumed where nothing better is known.
 const USUAL_EVERY: &str = "10s";
@@ -18,7 +19,8 @@ const MAX_ROWS: usize = 20;
 
 /// Checks the site file, its drop-ins and the environment, and explains what they will cost.
 ///
-/// Nothing is opened, contacted or written: this can run beside a running gateway, or on another machine.
+/// Nothing is contacted or written: this can run beside a running gateway, or on another machine. If the store is here,
+/// its journal and its accounts are looked over.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Check {
@@ -59,6 +61,7 @@ impl Check {
         for warning in &settings.warnings {
             writeln!(std::io::stderr(), "warning: {warning}")?;
         }
+        look_into_the_store(&settings)?;
         self.explain(&settings, out)
     }
 
@@ -82,6 +85,24 @@ impl Check {
             }
         }
     }
+}
+
+/// Tells what is wrong with the store, if there is one; the site file is sound all the same.
+fn look_into_the_store(settings: &Settings) -> anyhow::Result<()> {
+    let path = &settings.store.path;
+    if !path.exists() {
+        return Ok(());
+    }
+    let mut err = std::io::stderr();
+    match store::verify(path, Depth::Quick) {
+        Ok(verdict) => {
+            for fault in &verdict.faults {
+                writeln!(err, "warning: {}: {}: {} ({})", path.display(), fault.what, fault.why, fault.remedy)?;
+            }
+        }
+        Err(error) => writeln!(err, "warning: the store could not be looked over: {error}")?,
+    }
+    Ok(())
 }
 
 /// How many sensors the sources and `[sensors]` name; those in topics are not known before they come.

@@ -5,6 +5,7 @@
 
 mod capture;
 mod check;
+mod dead_letters;
 mod durability;
 mod export;
 mod logging;
@@ -17,6 +18,7 @@ mod sniff;
 mod status;
 mod times;
 mod upstream;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -51,6 +53,8 @@ enum Command {
     Query(query::Query),
     Export(export::Export),
     Upstream(upstream::Upstream),
+    Verify(verify::Verify),
+    DeadLetters(dead_letters::DeadLetters),
 }
 
 /// Which site file is meant; every command that needs one takes it.
@@ -101,6 +105,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Query(query) => query.execute(&mut out, Clock::system().now()),
         Command::Export(export) => export.execute(&mut out, Clock::system().now()),
         Command::Upstream(upstream) => upstream.execute(&mut out),
+        Command::Verify(verify) => verify.execute(&mut out, Clock::system().now()),
+        Command::DeadLetters(letters) => letters.execute(&mut out, Clock::system().now()),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

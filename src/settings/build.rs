@@ -19,6 +19,8 @@ const MAX_BUCKET_BYTES: u64 = 8 << 20;
 const MAX_OPEN_WINDOWS: u32 = 100;
 /// Most decimals: a double has 15 to 17 significant digits.
 const MAX_DECIMALS: u8 = 15;
+/// Least age at which readings are refused: what a busy broker or a slow line may hold back.
+const MIN_AGE: Duration = Duration::from_secs(60);
 /// Longest time ahead that may be believed.
 const MAX_AHEAD: Duration = Duration::from_secs(366 * 86_400);
 /// Most sensors of a site: each costs memory even when it is silent.
@@ -34,7 +36,7 @@ pub(super) fn build(sections: Sections, findings: &mut Findings<'_>) -> Option<S
     let timezone = timezone(&sections.site, findings);
     let policies = policies(&sections, findings);
     let notes = notes(&sections, findings);
-    limits(&sections.site, findings);
+    limits(&sections.site, &sections.bucket, findings);
     let sources: Vec<_> = sections.sources.into_iter().filter_map(|entry| source(entry, findings)).collect();
     if !sections.any_source {
         findings.wrong_at_all("no source is configured (add at least one, as [sources.NAME] with its type)");
@@ -75,10 +77,14 @@ fn timezone(site: &Site, findings: &mut Findings<'_>) -> Option<Option<jiff::tz:
     found.map_err(|_| findings.wrong(&KeyPath::of(&["site", "timezone"]), words())).ok().map(Some)
 }
 
-fn limits(site: &Site, findings: &mut Findings<'_>) {
+fn limits(site: &Site, bucket: &Bucket, findings: &mut Findings<'_>) {
     if !(1..=MAX_SENSORS).contains(&site.max_sensors) {
         let words = format!("{} sensors are outside 1 to {MAX_SENSORS}", site.max_sensors);
         findings.wrong(&KeyPath::of(&["site", "max_sensors"]), words);
+    }
+    if bucket.max_age.is_some_and(|age| age < MIN_AGE) {
+        let words = "less than a minute: readings on their way would be refused (leave it out to take any age)";
+        findings.wrong(&KeyPath::of(&["bucket", "max_age"]), words);
     }
     if site.max_future > MAX_AHEAD {
         findings.wrong(&KeyPath::of(&["site", "max_future"]), "is more than a year: no reading is that far ahead");

@@ -126,7 +126,7 @@ impl Lock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let words = format!("{name} is held by another process: is a second tipbucket running on this store?");
-                return Err(StoreError::Unusable(words));
+                return Err(StoreError::Held(words));
             }
             Err(TryLockError::Error(cause)) => {
                 return Err(StoreError::Unusable(format!("cannot lock {name}: {cause}")));

@@ -21,7 +21,10 @@ use super::schema::META_SALVAGE;
 use super::state::State;
 use super::waiting::TurnedAwayLoss;
 use super::wear::Wear;
-use super::{Delivery, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, quota, recovery, segment};
+use super::{
+    Delivery, Order, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, orders, quota, recovery,
+    segment,
+};
 use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
@@ -60,8 +63,17 @@ pub(super) struct Batch {
     pub only_settle: bool,
     /// Readings that could not wait for room any longer, of sources that cannot send again.
     pub turned_away: Vec<TurnedAwayLoss>,
+    /// What an operator orders about dead letters.
+    pub orders: Vec<Order>,
     /// Segments that cannot be read, and why.
     pub broken: Vec<(SegmentId, String)>,
+}
+
+impl Batch {
+    /// Whether it orders nothing but readings.
+    fn is_quiet(&self) -> bool {
+        self.settled.is_empty() && self.broken.is_empty() && self.orders.is_empty()
+    }
 }
 
 /// What one commit did.
@@ -180,8 +192,7 @@ impl Engine {
         aside::forget_known(&self.db, &mut letters)?;
         report.dead_letters = letters.len() as u64;
         let quiet = traces.is_empty() && self.state.losses.is_empty() && !self.state.bucketer.has_news();
-        let quiet = quiet && release.is_none() && overdue.is_empty() && batch.broken.is_empty();
-        let quiet = quiet && letters.is_empty() && batch.settled.is_empty();
+        let quiet = quiet && release.is_none() && overdue.is_empty() && letters.is_empty() && batch.is_quiet();
         if quiet && !(wants_room && quota::can_make_room(&self.state)) {
             self.sound = true;
             return Ok(report);
@@ -202,6 +213,7 @@ impl Engine {
         if let Some(release) = &release {
             self.state.settle_release(&tx, release)?;
         }
+        batch.orders.iter().try_for_each(|order| orders::carry_out(&tx, &mut self.state, *order))?;
         let believed = self.state.believed(now);
         self.state.kept.make_room(&tx, budget, believed)?;
         (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;

@@ -40,6 +40,9 @@ pub enum StoreError {
         /// SQLite's error.
         cause: rusqlite::Error,
     },
+    /// Another process has the store open.
+    #[error("{0}")]
+    Held(String),
     /// The file belongs to a newer release, or to another program.
     #[error("{0}")]
     Unusable(String),

@@ -33,6 +33,7 @@ impl Gathered {
             && batch.deliveries.is_empty()
             && batch.turned_away.is_empty()
             && batch.broken.is_empty()
+            && batch.orders.is_empty()
     }
 
     pub(super) fn add(&mut self, delivery: Delivery, weight: u32) {

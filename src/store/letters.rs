@@ -1,11 +1,13 @@
 //! Dead letters: kept in bounded number and size, the oldest make room.
 
-use rusqlite::{Connection, params};
+use std::path::Path;
 
-use super::StoreError;
+use rusqlite::{Connection, OptionalExtension, params};
+
 use super::database::{Budget, PAGE_BYTES};
 use super::error::Doing;
-use crate::model::{DeadLetter, LetterKind};
+use super::{StoreError, database, schema};
+use crate::model::{DeadLetter, LetterKind, Timestamp};
 
 /// Most dead letters of each kind kept; whoever looks wants the latest, and the counters tell of all.
 const MAX_LETTERS: i64 = 1000;
@@ -68,4 +70,70 @@ fn trim(db: &Connection, kind: LetterKind, max_bytes: i64) -> Result<u64, StoreE
                    FROM dead_letter WHERE kind = ?1) WHERE bytes > ?2 OR place > ?3)";
     let mut trim = db.prepare_cached(sql).doing("trim the dead letters")?;
     Ok(trim.execute(params![kind.word(), max_bytes, MAX_LETTERS]).doing("trim the dead letters")? as u64)
+}
+
+/// A dead letter as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Its number.
+    pub id: i64,
+    /// When it was put aside.
+    pub at: Timestamp,
+    /// `payload`, `bucket` or `segment`.
+    pub kind: String,
+    /// The source it came from; `None` for what was stored.
+    pub source: Option<String>,
+    /// A topic, a port, an `_id`.
+    pub place: String,
+    /// What is wrong.
+    pub reason: String,
+    /// Bytes of its payload.
+    pub bytes: u64,
+    /// The payload itself; empty in a list.
+    pub payload: Vec<u8>,
+    /// Samples of a bucket.
+    pub samples: u64,
+    /// Whether it can be sent again as it is.
+    pub is_retryable: bool,
+}
+
+const COLUMNS: &str = "id, at, kind, source, place, reason, length(payload), samples, packed IS NOT NULL";
+
+fn letter_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Letter> {
+    Ok(Letter {
+        id: row.get(0)?,
+        at: Timestamp::clamped(row.get(1)?),
+        kind: row.get(2)?,
+        source: row.get(3)?,
+        place: row.get(4)?,
+        reason: row.get(5)?,
+        bytes: row.get(6)?,
+        payload: Vec::new(),
+        samples: row.get(7)?,
+        is_retryable: row.get(8)?,
+    })
+}
+
+fn open(path: &Path) -> Result<Connection, StoreError> {
+    let db = database::open_reader(path)?;
+    schema::readable(&db, &path.display().to_string())?;
+    Ok(db)
+}
+
+/// The dead letters of the store at `path`, the latest first, at most `most`; with a kind, of that kind only. Read beside
+/// the daemon.
+pub fn letters(path: &Path, kind: Option<LetterKind>, most: usize) -> Result<Vec<Letter>, StoreError> {
+    let db = open(path)?;
+    let sql = format!("SELECT {COLUMNS} FROM dead_letter WHERE ?1 IS NULL OR kind = ?1 ORDER BY id DESC LIMIT ?2");
+    let mut select = db.prepare(&sql).doing("list dead letters")?;
+    let rows = select.query_map(params![kind.map(LetterKind::word), most], letter_of);
+    rows.and_then(Iterator::collect).doing("list dead letters")
+}
+
+/// One dead letter, with its payload.
+pub fn letter(path: &Path, id: i64) -> Result<Option<Letter>, StoreError> {
+    let db = open(path)?;
+    let sql = format!("SELECT {COLUMNS}, payload FROM dead_letter WHERE id = ?1");
+    let found = db.query_row(&sql, [id], |row| Ok(Letter { payload: row.get(9)?, ..letter_of(row)? }));
+    found.optional().doing("read a dead letter")
 }

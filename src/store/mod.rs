@@ -28,6 +28,7 @@ mod lazy;
 mod ledger;
 mod letters;
 mod names;
+mod orders;
 mod outlet;
 mod pack;
 mod quarantine;
@@ -47,6 +48,7 @@ mod telling;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod verify;
 mod view;
 mod waiting;
 mod wal;
@@ -61,9 +63,13 @@ pub use delivery::{Delivery, Origin, OriginKind, Receipt};
 pub use error::StoreError;
 pub use inlet::{Closed, Deliveries, Inlet, inlet};
 pub use ledger::losses;
+pub use letters::{Letter, letter, letters};
+pub use orders::Order;
 pub use outlet::Outlet;
+pub use quarantine::{Salvaged, salvage};
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
+pub use verify::{Depth, Fault, Verdict, verify};
 pub use view::{Found, Pack, Summary, View};
 pub use writer::Writer;
 
@@ -80,19 +86,7 @@ pub async fn open(
     clock: Clock,
     stats: Stats,
 ) -> Result<(Inlet, Outlet, Writer), StoreError> {
-    let setup = engine::Setup {
-        site,
-        path: config.path.clone(),
-        max_bytes: config.max_bytes.as_u64(),
-        when_full: config.when_full,
-        max_sensors,
-        clock: clock.config(),
-        policies,
-        blocks: Default::default(),
-        write_behind: config.write_behind,
-        pool: lazy::Pool::default(),
-        keep: (config.keep_raw, config.keep_rollups),
-    };
+    let setup = setup(config, site, policies, max_sensors, clock.config());
     let mut lock = database::Lock::take(&setup.path)?;
     let room = database::disk_room(&setup.path);
     if room < setup.max_bytes {
@@ -135,6 +129,41 @@ pub async fn open(
         stats,
     };
     Ok((inlet, outlet, writer.tell_opened()))
+}
+
+/// What the engine needs to know of a site.
+fn setup(
+    config: &Config,
+    site: SiteName,
+    policies: Policies,
+    max_sensors: usize,
+    clock: crate::clock::Config,
+) -> engine::Setup {
+    engine::Setup {
+        site,
+        path: config.path.clone(),
+        max_bytes: config.max_bytes.as_u64(),
+        when_full: config.when_full,
+        max_sensors,
+        clock,
+        policies,
+        blocks: Default::default(),
+        write_behind: config.write_behind,
+        pool: lazy::Pool::default(),
+        keep: (config.keep_raw, config.keep_rollups),
+    }
+}
+
+/// Has orders about dead letters carried out, by the daemon if one runs; returns when that is on disk.
+pub fn order(
+    config: &Config,
+    site: SiteName,
+    policies: Policies,
+    max_sensors: usize,
+    orders: &[Order],
+    now: crate::model::Timestamp,
+) -> Result<(), StoreError> {
+    orders::give(setup(config, site, policies, max_sensors, Default::default()), orders, now)
 }
 
 /// How far the store is: what the outlet must know of the writer.

@@ -212,6 +212,25 @@ fn table<T>(db: &Connection, table: &str, name: impl Fn(&str) -> Option<T>) -> R
     Ok(known)
 }
 
+/// Names that do not match their checksums, as (table, number).
+pub(super) fn damaged(db: &Connection) -> Result<Vec<(&'static str, i64)>, StoreError> {
+    let doing = "check names";
+    let mut damaged = Vec::new();
+    for table in ["sensor", "field"] {
+        let mut select = db.prepare(&format!("SELECT id, name, sum FROM {table} ORDER BY id")).doing(doing)?;
+        let mut rows = select.query([]).doing(doing)?;
+        while let Some(row) = rows.next().doing(doing)? {
+            let id: i64 = row.get(0).doing(doing)?;
+            let text = row.get_ref(1).doing(doing)?.as_str().unwrap_or_default();
+            let known: Option<u32> = row.get(2).unwrap_or(Some(0));
+            if known.is_some_and(|known| known != sum(id.unsigned_abs(), text)) {
+                damaged.push((table, id));
+            }
+        }
+    }
+    Ok(damaged)
+}
+
 /// Gives names without a checksum one.
 pub(super) fn fill_sums(db: &Connection) -> Result<(), StoreError> {
     let doing = "check names";

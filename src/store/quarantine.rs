@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
-use super::engine::{Engine, Setup};
+use super::engine::{Batch, Engine, Setup};
 use super::error::Doing;
 use super::names::NameReader;
 use super::schema::META_SALVAGE;
 use super::state::State;
-use super::{StoreError, database, recovery, segment};
+use super::{StoreError, database, recovery, segment, view};
 use crate::model::Timestamp;
 
 /// Sets kept; an older one makes room, since each may be as large as the budget.
@@ -29,6 +29,8 @@ const MAX_SETS: usize = 1;
 const MAX_STEP: usize = 64;
 /// A gap in row numbers longer than this is the end: numbers have no gaps of their own beyond evictions.
 const MAX_GAP: i64 = 1 << 22;
+/// Room beside twice the damaged file that a salvage into a new one may take.
+const SALVAGE_BYTES: u64 = 256 << 20;
 
 /// No gateway seals so many segments in its life.
 const UNKNOWN_LAST: u64 = 1 << 40;
@@ -287,6 +289,42 @@ impl Salvage {
 
 fn forget_progress(fresh: &Connection) -> Result<(), StoreError> {
     fresh.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that the salvage is done").map(|_| ())
+}
+
+/// What a salvage brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Rows, names and dead letters included.
+    pub rows: u64,
+    /// Steps over what cannot be read.
+    pub skipped: u64,
+}
+
+/// Brings what can be read of the damaged store at `damaged`, whose log lies beside it, into a new store at `into`.
+/// Nobody may have the two open. The damaged files are only read.
+pub fn salvage(damaged: &Path, into: &Path, now: Timestamp) -> Result<Salvaged, StoreError> {
+    if into.exists() {
+        return Err(StoreError::Unusable(format!("{} is there already; name a new file", into.display())));
+    }
+    let mut salvage = Salvage::of(damaged.to_owned(), 0, 0);
+    if salvage.old.is_none() {
+        let path = damaged.display();
+        return Err(StoreError::Unusable(format!(
+            "{path} cannot be opened as a database: nothing can be brought back"
+        )));
+    }
+    let mut setup = view::setup(into)?;
+    setup.max_bytes = SALVAGE_BYTES.saturating_add(database::allocated(damaged).saturating_mul(2));
+    let fresh = database::open_writer(into, database::Budget::of(setup.max_bytes), &setup.blocks)?;
+    salvage.bring_small(&fresh)?;
+    drop(fresh);
+    let mut engine = recovery::recover(setup, &NameReader::default())?;
+    engine.await_salvage(&salvage);
+    while !engine.bring_back(&mut salvage, now)? {}
+    // What is missing goes into the ledger.
+    engine.commit(&Batch { only_settle: true, ..Batch::default() }, now)?;
+    engine.close()?;
+    Ok(Salvaged { rows: salvage.rows, skipped: salvage.skipped })
 }
 
 /// A name that is lost leaves its number: what it measured is kept under a name that says so.

@@ -67,6 +67,7 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
         accounts: Accounts::default(),
         has_accounts: false,
         ledger: Ledger::load(db)?,
+        damage: Vec::new(),
         losses: Losses::default(),
         reserve: Reserve::load(db)?,
         is_tight: false,
@@ -91,7 +92,7 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
             replay(&mut state, seq, &record, &spilled_until, &mut thawing)
         });
         if let Err(why) = replayed {
-            tracing::error!("journal record {seq} is damaged and left out: {why}");
+            state.damaged(format!("journal record {seq} is damaged and left out: {why}"));
         }
     }
     state.lazy.recovered(thawing)?;
@@ -203,12 +204,12 @@ fn load_snapshot(db: &Connection, state: &mut State) -> Result<Option<Accounts>,
         state.seq = state.seq.max(seq);
         (input.left() > 0).then(|| Accounts::decode(&mut input)).transpose()
     };
-    Ok(parse().unwrap_or_else(|why| {
-        tracing::error!(
+    parse().or_else(|why| {
+        state.damaged(format!(
             "the snapshot is damaged and left out: {why} (a bucket may take an identity again; upstream such a conflict is seen and re-keyed)"
-        );
-        None
-    }))
+        ));
+        Ok(None)
+    })
 }
 
 /// Takes back spilled buckets; until which record each is complete.
@@ -231,7 +232,7 @@ fn load_spills(db: &Connection, state: &mut State) -> Result<HashMap<BucketKey, 
                 until.insert(key, seq);
                 state.spills.insert(key, id);
             }
-            Err(why) => tracing::error!("spilled bucket {id} is damaged and left out: {why}"),
+            Err(why) => state.damaged(format!("spilled bucket {id} is damaged and left out: {why}")),
         }
     }
     Ok(until)

@@ -58,6 +58,7 @@ impl Rehearsal {
             accounts: Accounts::default(),
             has_accounts: true,
             ledger: Ledger::default(),
+            damage: Vec::new(),
             losses: Losses::default(),
             reserve: Default::default(),
             is_tight: false,

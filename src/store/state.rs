@@ -63,6 +63,8 @@ pub(super) struct State {
     pub is_tight: bool,
     /// Damaged files that were set aside.
     pub aside: Aside,
+    /// What could not be read back, in words.
+    pub damage: Vec<String>,
     /// What the next commit will put on record.
     pub losses: Losses,
     /// Sealed buckets that are not written.
@@ -114,6 +116,12 @@ impl State {
             self.losses.add(sensor, LossReason::StoreFull, *loss);
             self.accounts.refused(loss.samples);
         }
+    }
+
+    /// Something cannot be read back: it is told, and left out.
+    pub(super) fn damaged(&mut self, words: String) {
+        tracing::error!("{words}");
+        self.damage.push(words);
     }
 
     /// Compares the accounts with what is there, once all of it is there.

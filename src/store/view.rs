@@ -268,13 +268,12 @@ fn of_sensor(
     listed.iter().enumerate().filter_map(found)
 }
 
-/// What is in the journal: open buckets (`true`), and sealed ones that are not written.
-fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Packed, bool)>, StoreError> {
+/// For who only reads: nothing is put into a bucket then, so the rules for that do not matter.
+pub(super) fn setup(path: &Path) -> Result<Setup, StoreError> {
     let window = WindowLength::from_seconds(60).map_err(|e| StoreError::Unusable(e.to_string()))?;
     let site = SiteName::new("view").map_err(|e| StoreError::Unusable(e.to_string()))?;
-    // Nothing is put into a bucket here, so the rules for that do not matter.
     let default = BucketPolicy { window, max_samples: 1, max_bytes: 1, grace: Duration::ZERO, decimals: None };
-    let setup = Setup {
+    Ok(Setup {
         site,
         path: path.to_owned(),
         max_bytes: 0,
@@ -286,8 +285,12 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         write_behind: Duration::ZERO,
         keep: (Duration::ZERO, Duration::ZERO),
         pool: Pool::default(),
-    };
-    let state = recovery::rebuild(db, setup, Budget::of(0), names)?;
+    })
+}
+
+/// What is in the journal: open buckets (`true`), and sealed ones that are not written.
+fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Packed, bool)>, StoreError> {
+    let state = recovery::rebuild(db, setup(path)?, Budget::of(0), names)?;
     // Whose time is not known yet is in no window that could be asked for.
     let mut open: Vec<_> = state.bucketer.open_iter().filter(|open| !open.key.is_held()).collect();
     open.sort_by_key(|open| open.key);

@@ -19,7 +19,7 @@ use super::names::NameReader;
 use super::quarantine::{self, Salvage};
 use super::quota::Alarm;
 use super::waiting::Waiting;
-use super::{Deliveries, Head, Receipt, SegmentId, Settled, StoreError, calendar, database};
+use super::{Deliveries, Head, Receipt, SegmentId, Settled, StoreError, calendar, database, orders};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -134,6 +134,10 @@ impl Writer {
                 biased;
                 () = tokio::time::sleep_until(wake) => {
                     calendar::tell(&self.clock, self.stats.store());
+                    if let Some(orders) = orders::waiting(&self.setup.path) {
+                        gathered.batch.orders = orders;
+                        return Some(gathered);
+                    }
                     let is_time = deadline.is_some_and(|deadline| deadline <= Instant::now());
                     if is_time || self.is_due() || self.salvage.is_some() || self.is_releasing() {
                         return Some(gathered);
@@ -239,6 +243,9 @@ impl Writer {
         };
         self.deliveries.release(weight);
         let batch = Arc::into_inner(batch).expect("the blocking thread gave its share back");
+        if !batch.orders.is_empty() {
+            orders::done(&self.setup.path);
+        }
         batch.deliveries.into_iter().filter_map(|delivery| delivery.receipt).for_each(Receipt::fire);
         replies.into_iter().for_each(tell_settled);
         if long { self.checkpoint().await } else { Ok(()) }

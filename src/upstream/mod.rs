@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub use archive::extended_json;
 pub use collection::Collections;
 pub use config::{Config, Connection, Format, Granularity, Kind, Mode};
 pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};

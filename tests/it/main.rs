@@ -9,4 +9,5 @@ mod operations;
 mod serial;
 mod settings;
 mod support;
+mod upkeep;
 mod upstream;

@@ -213,5 +213,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
+/// A document's bytes as one line of Extended JSON; `None` if they are no document of ours.
+pub fn extended_json(bson: &[u8]) -> Option<String> {
+    let document = mongodb::bson::raw::RawDocument::from_bytes(bson).ok()?;
+    let mut line = String::new();
+    extjson::line(document, &mut line).ok()?;
+    Some(line)
+}
+
 #[cfg(test)]
 mod tests;
