@@ -105,3 +105,48 @@ async fn damaged_pages_cost_what_lies_on_them_and_the_rest_comes_back() {
         site.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_large_damaged_store_serves_within_a_second_and_is_read_out_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let time = clock();
+    let large = |config: &mut Config| config.max_bytes = ByteSize::mib(256);
+    let site = site_with(folder.path(), time.clone(), large, 50, 100).await;
+    for n in 0..5 {
+        site.commit(Delivery { urgent: true, ..noise(n, 500) }).await;
+    }
+    site.stop().await;
+    let db = Connection::open(folder.path().join("t.db")).unwrap();
+    // A hundred thousand buckets, without having to measure them.
+    db.execute_batch(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+         INSERT INTO segment SELECT 1000 + i, buckets, samples, first, last, thinned, data FROM n, (SELECT * FROM segment LIMIT 1);",
+    )
+    .unwrap();
+    let buckets: u64 = db.query_row("SELECT sum(buckets) FROM segment", [], |row| row.get(0)).unwrap();
+    assert!(buckets >= 100_000, "{buckets}");
+    db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let page: u64 =
+        db.query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'slot'", [], |row| row.get(0)).unwrap();
+    drop(db);
+    overwrite(folder.path(), std::iter::once(page - 1));
+    let started = std::time::Instant::now();
+    let site = site_with(folder.path(), time.clone(), large, 50, 100).await;
+    site.commit(Delivery { urgent: true, ..noise(100, 10) }).await;
+    let took = started.elapsed();
+    eprintln!("{buckets} buckets: the first reading after {took:?}");
+    assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 }), "{took:?}");
+    // As a kill in the middle: it goes on where it was.
+    site.kill().await;
+    let site = site_with(folder.path(), time, large, 50, 100).await;
+    for _ in 0..600 {
+        if site.stats.store().backlog_buckets.get() as u64 >= buckets {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(site.stats.store().backlog_buckets.get() as u64 >= buckets, "all of it is back");
+    site.stop().await;
+    let verdict = verify(&folder.path().join("t.db"), Depth::Quick).unwrap();
+    assert_eq!(verdict.faults, []);
+}
