@@ -74,7 +74,7 @@ fn source(what: &str, now: Timestamp) {
     let table = "url = 'mqtt://b'\nclient_id = 'g'\n[[topics]]\nfilter = 's/+'\nsensor = '{1}'\ntime = '/ts'\n\
          fields = { temp = '/temperature', hum = '/humidity', press = '/pressure', batt = '/battery', lq = '/linkquality' }\n";
     let config: Config = toml::from_str(table).expect("table");
-    let admission = Admission { max_future: std::time::Duration::from_secs(600) };
+    let admission = Admission { max_future: std::time::Duration::from_secs(600), max_age: None };
     let mut replay = Replay::new(&config, None, admission).expect("sound");
     measure(what, 1, || !replay.message("s/k", JSON.as_bytes(), now).readings.is_empty());
 }

@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 pub use tap::{Seen, Tap};
 
-use crate::model::{SourceName, Timestamp};
+use crate::model::{LossReason, SourceName, Timestamp};
 
 /// A failure that goes on is told again at most this often.
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
@@ -155,6 +155,14 @@ pub struct StoreStats {
     pub thinned: Counter,
     /// Bytes written to the card by commits and checkpoints, without what the file system adds.
     pub written: Counter,
+    /// Readings taken charge of since the file was born: kept, or put on record as refused.
+    pub accepted: Gauge,
+    /// Of these, proven stored upstream.
+    pub delivered: Gauge,
+    /// Of these, in open or sealed buckets.
+    pub stored: Gauge,
+    /// Of these, in the loss ledger: by reason, in the order of [`LossReason::ALL`].
+    pub lost: [Gauge; LossReason::ALL.len()],
     /// Buckets that are open.
     pub open_buckets: Gauge,
     /// Sensors known.
@@ -167,6 +175,10 @@ pub struct StoreStats {
     pub bytes: Gauge,
     /// Bytes the store may use.
     pub max_bytes: Gauge,
+    /// How much of `max_bytes` is used up, in percent of what data can have.
+    pub fill_percent: Gauge,
+    /// The alarm that stands: 70, 90, or 0 for none.
+    pub alarm_percent: Gauge,
     /// How long the last commit took, in microseconds.
     pub commit_us: Gauge,
     /// When the last commit ended, in milliseconds since the epoch; 0 before the first.

@@ -22,7 +22,8 @@ impl Card {
     pub fn new() -> Self {
         let memory = Path::new(MEMORY);
         let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("folder");
-        let ext4 = Ext4::new(folder.path(), MEBIBYTES).ok();
+        let options = std::env::var("FLASH_MOUNT").unwrap_or_else(|_| "noatime".to_owned());
+        let ext4 = Ext4::new(folder.path(), MEBIBYTES, &options).ok();
         let watch = Watch::on(&ext4.as_ref().map_or(folder.path().to_owned(), Ext4::path));
         Self { ext4, watch, folder }
     }
@@ -35,7 +36,7 @@ impl Card {
     /// How it counts.
     pub fn words(&self) -> &'static str {
         match self.ext4 {
-            Some(_) => "at the block layer of a private ext4 (mkfs defaults, noatime) in memory",
+            Some(_) => "at the block layer of a private ext4 (mkfs defaults, noatime or FLASH_MOUNT) in memory",
             None => "as SQLite's writes, without blocks and the file system's own (root would allow a private ext4)",
         }
     }

@@ -218,7 +218,7 @@ Assuming 2 sensors (those that are named; say --sensors N if more will come), ea
 
   readings per day      17280
   outage bridged        more than 10 years   (store.max_bytes 2.0 GiB, 12 bytes per reading)
-  written to the card   101.2 MiB a day
+  written to the card   90.8 MiB a day
   clock                 believed once synchronised, or set by a real-time clock or a virtual machine's host; what is stamped before waits for that, 6h at most
 
   sensor                   buckets/day  samples     document      at most  ended by

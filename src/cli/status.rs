@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{ConfigArg, Format};
 use crate::settings::Settings;
 use crate::store::{self, Contents};
-use crate::web::{ConditionStatus, Status as Report};
+use crate::web::{ConditionStatus, Status as Report, StoreStatus};
 
 /// A daemon on the same machine answers at once.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -114,13 +114,16 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         "          {} readings of {} sensors · {} open buckets · {} sealed · {} dead letters",
         store.readings, store.sensors, store.open_buckets, store.sealed, store.dead_letters
     )?;
+    let alarm = if store.alarm_percent > 0 { ": ALARM" } else { "" };
     writeln!(
         out,
-        "          {} of {} · {}",
+        "          {} of {} · {} % used{alarm} · {}",
         size(store.bytes),
         size(store.max_bytes),
+        store.fill_percent,
         wear(store.written_bytes, report.uptime_s)
     )?;
+    print_accounts(out, store)?;
     writeln!(out, "upstream  {}", words(&upstream.condition))?;
     let last = upstream.last_delivery.as_deref().unwrap_or("none yet");
     writeln!(
@@ -160,6 +163,19 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What became of everything accepted, and why some of it is lost.
+fn print_accounts(out: &mut impl Write, store: &StoreStatus) -> std::io::Result<()> {
+    let lost: i64 = store.ledger.values().sum();
+    writeln!(
+        out,
+        "          {} accepted = {} delivered + {} stored + {lost} in the ledger",
+        store.accepted, store.delivered, store.stored
+    )?;
+    let reasons: Vec<_> =
+        store.ledger.iter().filter(|(_, count)| **count > 0).map(|(why, count)| format!("{count} {why}")).collect();
+    if reasons.is_empty() { Ok(()) } else { writeln!(out, "ledger    {}", reasons.join(" · ")) }
 }
 
 fn print_contents(out: &mut impl Write, contents: &Contents) -> std::io::Result<()> {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{self, DeadLetter, LetterKind, SealedBucket, Timestamp};
+use crate::model::{self, DeadLetter, LetterKind, LossReason, LostBucket, SealedBucket, Timestamp};
 use crate::stats::UpstreamStats;
 use crate::store::{PackedBucket, Parcel, SegmentId, Settled, StoreError};
 use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
@@ -16,11 +16,11 @@ const MAX_LETTER_BYTES: usize = 1 << 20;
 pub(super) struct Window {
     context: Context,
     documents: Vec<Document>,
-    /// The segment of each document.
-    owners: Vec<SegmentId>,
+    /// The segment of each document, and the bucket that it was made of.
+    owners: Vec<(SegmentId, PackedBucket)>,
     segments: VecDeque<Segment>,
-    /// Dead letters not yet stored, each with the segment it came from.
-    letters: Vec<(SegmentId, DeadLetter)>,
+    /// Dead letters not yet stored.
+    letters: Vec<DeadLetter>,
     held: Tally,
 }
 
@@ -75,17 +75,18 @@ impl Window {
                             "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes",
                             document.bytes()
                         );
-                        self.refuse(id, document, &text, now, stats);
+                        self.refuse(&(id, packed), document, &text, now, stats);
                     }
                     Ok(document) => {
                         filled += document.bytes();
                         self.segments[index].waiting += 1;
                         self.documents.push(document);
-                        self.owners.push(id);
+                        self.owners.push((id, packed));
                     }
                     Err(error) => {
                         let reason = format!("cannot be unpacked: {error}");
-                        self.letter(id, letter_of(place, reason, packed.bytes().to_vec(), now), stats);
+                        let lost = packed.lost(id, LossReason::Damaged);
+                        self.letter(letter_of(place, reason, packed.bytes().to_vec(), lost, now), stats);
                     }
                 }
             }
@@ -137,14 +138,14 @@ impl Window {
                 continue;
             }
             // Drawn in the order of their numbers.
-            if let Ok(place) = self.segments.binary_search_by_key(&owner, |segment| segment.id) {
+            if let Ok(place) = self.segments.binary_search_by_key(&owner.0, |segment| segment.id) {
                 self.segments[place].waiting -= 1;
                 self.segments[place].held += usize::from(*fate == Fate::Held);
             }
             match fate {
                 Fate::Delivered => Tally::of(&document).count(now, stats),
                 Fate::Held => self.held.add(Tally::of(&document)),
-                Fate::Refused(text) => self.refuse(owner, document, text, now, stats),
+                Fate::Refused(text) => self.refuse(&owner, document, text, now, stats),
                 Fate::Unsent => {}
             }
         }
@@ -159,7 +160,10 @@ impl Window {
         self.segments.retain(Segment::is_done);
         let done = &self.segments;
         // The others' refused buckets are drawn, and refused, again.
-        self.letters.retain(|(id, _)| done.binary_search_by_key(id, |segment| segment.id).is_ok());
+        self.letters.retain(|letter| {
+            let from = letter.lost.as_ref().map(|lost| SegmentId(lost.segment));
+            from.is_none_or(|from| done.binary_search_by_key(&from, |segment| segment.id).is_ok())
+        });
         self.held = Tally::default();
     }
 
@@ -167,10 +171,10 @@ impl Window {
     pub(super) fn take_settled(&mut self) -> Settled {
         let mut settled = Settled::default();
         settled.segments.extend(self.segments.iter().filter(|segment| segment.is_done()).map(|segment| segment.id));
-        let full = self.letters.iter().map(|(_, letter)| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES;
+        let full = self.letters.iter().map(|letter| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES;
         if full || !settled.segments.is_empty() {
             self.segments.retain(|segment| !segment.is_done());
-            settled.dead_letters = std::mem::take(&mut self.letters).into_iter().map(|(_, letter)| letter).collect();
+            settled.dead_letters = std::mem::take(&mut self.letters);
         }
         settled
     }
@@ -202,25 +206,33 @@ impl Window {
         self.segments.len()
     }
 
-    fn refuse(&mut self, from: SegmentId, document: Document, text: &str, now: Timestamp, stats: &UpstreamStats) {
+    fn refuse(
+        &mut self,
+        (from, packed): &(SegmentId, PackedBucket),
+        document: Document,
+        text: &str,
+        now: Timestamp,
+        stats: &UpstreamStats,
+    ) {
         let reason = match document.first_sent {
             Some(first) => format!("{text}; first sent {first}, last {now}"),
             None => text.to_owned(),
         };
-        self.letter(from, letter_of(document.id, reason, document.bson.into_bytes(), now), stats);
+        let lost = packed.lost(*from, LossReason::RefusedUpstream);
+        self.letter(letter_of(document.id, reason, document.bson.into_bytes(), lost, now), stats);
     }
 
     /// Puts a bucket aside for a person to look at.
-    fn letter(&mut self, from: SegmentId, letter: DeadLetter, stats: &UpstreamStats) {
+    fn letter(&mut self, letter: DeadLetter, stats: &UpstreamStats) {
         stats.refused.inc();
         tracing::error!("bucket `{}` is put aside as a dead letter: {}", letter.place, letter.reason);
-        self.letters.push((from, letter));
+        self.letters.push(letter);
     }
 }
 
 /// A dead letter of a bucket.
-fn letter_of(place: String, reason: String, payload: Vec<u8>, at: Timestamp) -> DeadLetter {
-    DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload }
+fn letter_of(place: String, reason: String, payload: Vec<u8>, lost: LostBucket, at: Timestamp) -> DeadLetter {
+    DeadLetter { at, kind: LetterKind::Bucket, source: None, place, reason, payload, lost: Some(lost) }
 }
 
 impl Segment {
@@ -293,8 +305,10 @@ mod tests {
         let stats = Stats::default();
         let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
         assert!(window.document(Err(damaged), Timestamp::EPOCH).is_err());
-        let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], Timestamp::EPOCH);
-        window.letter(SegmentId(1), letter, stats.upstream());
+        let letter =
+            PackedBucket::pack(&samples::bucket("a", 0, 0, &[(0, 1.0)])).lost(SegmentId(1), LossReason::Damaged);
+        let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], letter, Timestamp::EPOCH);
+        window.letter(letter, stats.upstream());
         assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)])), Timestamp::EPOCH).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);
         window.add(Parcel { id: SegmentId(1), buckets: vec![] });

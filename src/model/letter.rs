@@ -1,6 +1,6 @@
 //! What could not be taken or could not be delivered, kept for a person to look at.
 
-use super::{SourceName, Timestamp};
+use super::{LostBucket, SourceName, Timestamp};
 
 /// Which of the two kinds of dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub enum LetterKind {
     Payload,
     /// A bucket that the database refused; the payload is its exact BSON.
     Bucket,
+    /// Stored bytes that can no longer be read.
+    Segment,
 }
 
 /// One dead letter.
@@ -26,4 +28,17 @@ pub struct DeadLetter {
     pub reason: String,
     /// The bytes themselves.
     pub payload: Vec<u8>,
+    /// The accepted readings that are lost with it, of a bucket.
+    pub lost: Option<LostBucket>,
+}
+
+impl LetterKind {
+    /// Its word in the database and for users.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Payload => "payload",
+            Self::Bucket => "bucket",
+            Self::Segment => "segment",
+        }
+    }
 }

@@ -6,6 +6,7 @@ pub mod bucketer;
 pub mod codec;
 mod content;
 mod letter;
+mod loss;
 mod name;
 mod policy;
 mod reading;
@@ -20,6 +21,7 @@ mod window;
 
 pub use bucket::{ClockState, Rollup, Sample, SealReason, SealedBucket};
 pub use letter::{DeadLetter, LetterKind};
+pub use loss::{LossReason, LostBucket, TurnedAway};
 pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};
 pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};

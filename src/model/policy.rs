@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{SensorName, Timestamp, WindowLength};
+use super::{LossReason, SensorName, Timestamp, WindowLength};
 
 /// How one sensor's readings are put into buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +38,12 @@ impl Policies {
 }
 
 /// Which times of readings are believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     /// How far after its arrival a reading may claim to be.
     pub max_future: Duration,
+    /// How old it may claim to be; `None`: as old as it likes.
+    pub max_age: Option<Duration>,
 }
 
 /// 2000-01-01T00:00:00Z. No gateway measured anything before; such a time is a clock that was never set.
@@ -63,9 +65,28 @@ pub enum Implausible {
         /// How far ahead of the arrival.
         ahead: Duration,
     },
+    /// Too long before the arrival.
+    #[error("time {at} is {} old, more than max_age", humantime::format_duration(*age))]
+    Old {
+        /// The claimed time.
+        at: Timestamp,
+        /// How long before the arrival.
+        age: Duration,
+    },
     /// After 2100-01-01.
     #[error("time {0} is after 2100: the device's clock is wrong")]
     Absurd(Timestamp),
+}
+
+impl Implausible {
+    /// The word for it in the loss ledger.
+    pub const fn reason(self) -> LossReason {
+        match self {
+            Self::Past(_) => LossReason::BeforeClock,
+            Self::Future { .. } | Self::Absurd(_) => LossReason::TooFarAhead,
+            Self::Old { .. } => LossReason::TooOld,
+        }
+    }
 }
 
 impl Admission {
@@ -78,6 +99,8 @@ impl Admission {
             if at < LATEST { Ok(()) } else { Err(Implausible::Absurd(at)) }
         } else if at > now.plus(self.max_future) {
             Err(Implausible::Future { at, ahead: at.since(now) })
+        } else if self.max_age.is_some_and(|age| at < now.minus(age)) {
+            Err(Implausible::Old { at, age: now.since(at) })
         } else {
             Ok(())
         }
@@ -90,8 +113,12 @@ mod tests {
 
     #[test]
     fn absurd_times_are_not_believed() {
-        let admission = Admission { max_future: Duration::from_secs(600) };
+        let admission = Admission { max_future: Duration::from_secs(600), max_age: Some(Duration::from_secs(3600)) };
         let now = Timestamp::from_millis(1_796_043_600_000).unwrap();
+        assert_eq!(admission.check(now.minus(Duration::from_secs(3600)), now), Ok(()));
+        let old = now.minus(Duration::from_secs(3601));
+        assert!(matches!(admission.check(old, now), Err(Implausible::Old { .. })));
+        assert_eq!(Admission { max_age: None, ..admission }.check(old, now), Ok(()));
         assert_eq!(admission.check(now, now), Ok(()));
         assert_eq!(admission.check(now.plus(Duration::from_secs(600)), now), Ok(()));
         assert!(matches!(admission.check(now.plus(Duration::from_secs(601)), now), Err(Implausible::Future { .. })));

@@ -44,7 +44,7 @@ pub(super) fn build(sections: Sections, findings: &mut Findings<'_>) -> Option<S
         max_sensors: sections.site.max_sensors,
         clock: sections.clock,
         timezone: timezone?,
-        admission: Admission { max_future: sections.site.max_future },
+        admission: Admission { max_future: sections.site.max_future, max_age: sections.bucket.max_age },
         policies: policies?,
         notes,
         store: sections.store,

@@ -43,6 +43,9 @@ pub struct Bucket {
     pub grace: Duration,
     /// Decimal places kept of a number with a fraction.
     pub decimals: Option<u8>,
+    /// How old a reading may be when it arrives; older ones are refused. Holds for the whole site.
+    #[serde(with = "humantime_serde")]
+    pub max_age: Option<Duration>,
 }
 
 impl Default for Bucket {
@@ -53,6 +56,7 @@ impl Default for Bucket {
             max_bytes: ByteSize::kib(64),
             grace: Duration::from_secs(30),
             decimals: None,
+            max_age: None,
         }
     }
 }
@@ -88,6 +92,7 @@ impl Sensor {
             max_bytes: self.max_bytes.unwrap_or(bucket.max_bytes),
             grace: self.grace.unwrap_or(bucket.grace),
             decimals: self.decimals.or(bucket.decimals),
+            max_age: bucket.max_age,
         }
     }
 }

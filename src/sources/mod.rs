@@ -173,6 +173,7 @@ impl Intake {
             place: place.to_owned(),
             reason: format!("{reason}{cut}"),
             payload: kept.to_vec(),
+            lost: None,
         }
     }
 }
@@ -249,7 +250,7 @@ mod tests {
             name,
             clock: Clock::virtual_from(Timestamp::EPOCH),
             stats: Arc::clone(&stats),
-            admission: Admission { max_future: Duration::ZERO },
+            admission: Admission::default(),
             timezone: None,
             inlet: crate::store::inlet().0,
         };

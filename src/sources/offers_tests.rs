@@ -17,7 +17,7 @@ async fn check(sets_clock: bool, told: &[Option<i64>], expected: Trust) {
         clock: clock.for_arrivals(sets_clock.then(|| name.clone())),
         stats: Stats::default().source(&name, "test"),
         name,
-        admission: Admission { max_future: Duration::from_secs(600) },
+        admission: Admission { max_future: Duration::from_secs(600), max_age: None },
         timezone: None,
         inlet: crate::store::inlet().0,
     };

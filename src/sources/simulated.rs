@@ -276,7 +276,7 @@ mod tests {
         let intake = Intake {
             clock: Clock::virtual_from(Timestamp::EPOCH),
             stats: Stats::default().source(&name, "simulated"),
-            admission: Admission { max_future: Duration::ZERO },
+            admission: Admission::default(),
             timezone: None,
             name,
             inlet,

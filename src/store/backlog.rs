@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::StoreError;
 use super::segment::Entry;
-use crate::model::{DeadLetter, SealedBucket, Timestamp};
+use crate::model::{DeadLetter, LossReason, LostBucket, SealedBucket, Timestamp};
 
 /// A segment of sealed buckets; numbers grow with time and are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +42,20 @@ impl PackedBucket {
     /// How many samples it holds.
     pub fn samples(&self) -> usize {
         self.0.samples()
+    }
+
+    /// What is lost when it is put aside for good; `segment` is the one that it came in.
+    pub fn lost(&self, segment: SegmentId, reason: LossReason) -> LostBucket {
+        let loss = self.0.loss();
+        LostBucket {
+            segment: segment.0,
+            reason,
+            sensor: self.0.sensor(),
+            first: loss.first,
+            last: loss.last,
+            samples: u32::try_from(loss.samples).unwrap_or(u32::MAX),
+            packed: if reason == LossReason::Damaged { Vec::new() } else { self.0.repacked() },
+        }
     }
 }
 

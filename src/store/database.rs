@@ -5,12 +5,13 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::blocks::Blocks;
 use super::error::Doing;
 use super::{StoreError, schema, wal, wear};
 
@@ -53,16 +54,21 @@ impl Budget {
         Self::of(max_bytes.min(disk_room(path)))
     }
 
-    /// What is left of it while the disk has less room. The file stops growing as long as a checkpoint still fits: if
-    /// none did, nothing could be written any more, not even that buckets are delivered, which is what makes room.
-    pub(super) fn on_disk(self, path: &Path, pages: u64) -> Self {
-        let (Ok(disk), Ok(file)) = (rustix::fs::statvfs(path), fs::metadata(path)) else { return self };
-        self.within(disk.f_bavail.saturating_mul(disk.f_frsize), file.len(), pages)
+    /// What is left of it while the disk has less room, for a file of so many pages. The file stops growing as long as a
+    /// checkpoint still fits: if none did, nothing could be written any more, not even that buckets are delivered, which is
+    /// what makes room.
+    pub(super) fn on_disk(self, path: &Path, pages: u64, blocks: &Blocks) -> Self {
+        // The log may outgrow its size for a moment.
+        let free = free_bytes(path).saturating_sub(SPARE_BYTES);
+        match blocks.ahead(pages * PAGE_BYTES, self.max_pages * PAGE_BYTES, free) {
+            Some(there) => Self { max_pages: self.max_pages.min((there / PAGE_BYTES).max(pages)), ..self },
+            None => self.within(free_bytes(path), allocated(path), pages),
+        }
     }
 
-    /// So many bytes are free beside a file of this length that has, with what is in the log, so many pages.
+    /// So many bytes are free beside a file that takes so many and that has, with what is in the log, so many pages.
     fn within(self, free: u64, file: u64, pages: u64) -> Self {
-        let room = (file + free.saturating_sub(SPARE_BYTES)) / PAGE_BYTES;
+        let room = file.saturating_add(free.saturating_sub(SPARE_BYTES)) / PAGE_BYTES;
         Self { max_pages: self.max_pages.min(room.max(pages)), ..self }
     }
 
@@ -75,9 +81,23 @@ impl Budget {
 /// Bytes that the disk has for the store at `path`: those that are free and those that the store has.
 pub(super) fn disk_room(path: &Path) -> u64 {
     let Ok(disk) = rustix::fs::statvfs(folder(path)) else { return u64::MAX };
-    let bytes = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
-    let ours = bytes(path) + bytes(&path.with_file_name(log_name(path)));
+    let ours = allocated(path) + allocated(&path.with_file_name(log_name(path)));
     disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(ours)
+}
+
+/// Bytes of the disk that a file takes.
+pub(super) fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |file| file.len().max(file.blocks() * 512))
+}
+
+/// Bytes that are free where `path` lies, for the likes of us.
+fn free_bytes(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Whether the log could not outgrow its size: then it must be copied into the file before it is full.
+pub(super) fn is_disk_short(path: &Path) -> bool {
+    free_bytes(path) < SPARE_BYTES
 }
 
 /// What the lock file says once a store of ours was open at its path.
@@ -129,7 +149,7 @@ impl Lock {
 }
 
 /// Opens the file for writing; makes it, with its log at full size, if it is not there.
-pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, StoreError> {
+pub(super) fn open_writer(path: &Path, budget: Budget, blocks: &Blocks) -> Result<Connection, StoreError> {
     let name = path.display().to_string();
     if rusqlite::version_number() < MIN_SQLITE {
         let version = rusqlite::version();
@@ -143,6 +163,7 @@ pub(super) fn open_writer(path: &Path, budget: Budget) -> Result<Connection, Sto
     // Nothing of a file is touched, not even its mode, before it is known to be ours.
     schema::identify(&open_reader(path)?, &name)?;
     restrict(path).map_err(|cause| StoreError::Unusable(format!("cannot make {name} private: {cause}")))?;
+    blocks.take(path).map_err(|cause| StoreError::Unusable(format!("cannot open {name}: {cause}")))?;
     let doing = format!("open {name}");
     let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
@@ -244,10 +265,17 @@ fn log_bytes(path: &Path) -> u64 {
 
 /// Pages of the file that hold something.
 pub(super) fn used_pages(db: &Connection) -> Result<u64, StoreError> {
-    let pragma = |sql| db.prepare_cached(sql).and_then(|mut count| count.query_row([], |row| row.get::<_, u64>(0)));
-    pragma("PRAGMA page_count")
-        .and_then(|pages| Ok(pages.saturating_sub(pragma("PRAGMA freelist_count")?)))
-        .doing("measure the database")
+    Ok(pragma(db, "PRAGMA page_count")?.saturating_sub(free_pages(db)?))
+}
+
+/// Pages of the file that hold nothing.
+pub(super) fn free_pages(db: &Connection) -> Result<u64, StoreError> {
+    pragma(db, "PRAGMA freelist_count")
+}
+
+fn pragma(db: &Connection, sql: &str) -> Result<u64, StoreError> {
+    let count = db.prepare_cached(sql).and_then(|mut count| count.query_row([], |row| row.get(0)));
+    count.doing("measure the database")
 }
 
 /// Writes a large row and takes it back: the log keeps the size.
@@ -256,7 +284,7 @@ fn grow_log(db: &Connection, budget: Budget) -> rusqlite::Result<()> {
     // The cache must overflow for pages to reach the log before the rollback.
     db.execute_batch(&format!(
         "PRAGMA cache_size = 10;
-         BEGIN; CREATE TABLE reserve (b BLOB); INSERT INTO reserve VALUES (zeroblob({bytes})); ROLLBACK;
+         BEGIN; INSERT INTO reserve (data) VALUES (zeroblob({bytes})); ROLLBACK;
          PRAGMA cache_size = -{CACHE_KIB};"
     ))
 }
@@ -302,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.db");
         let budget = Budget::of(64 << 20);
-        let db = open_writer(&path, budget).unwrap();
+        let db = open_writer(&path, budget, &Blocks::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let log = || fs::metadata(folder.path().join("t.db-wal")).unwrap().len();
         let grown = log();
@@ -311,10 +339,10 @@ mod tests {
         checkpoint(&db).unwrap();
         drop(db);
         assert_eq!(log(), grown);
-        drop(open_writer(&path, budget).unwrap());
+        drop(open_writer(&path, budget, &Blocks::default()).unwrap());
         assert_eq!(log(), grown);
         fs::remove_file(folder.path().join("t.db-wal")).unwrap();
-        drop(open_writer(&path, budget).unwrap());
+        drop(open_writer(&path, budget, &Blocks::default()).unwrap());
         assert!(log() >= budget.wal_bytes * 9 / 10, "a copy without its log gets one");
     }
 
@@ -325,7 +353,7 @@ mod tests {
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (a); INSERT INTO mine VALUES (1)").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let before = fs::read(&path).unwrap();
-        let error = open_writer(&path, Budget::of(64 << 20)).unwrap_err();
+        let error = open_writer(&path, Budget::of(64 << 20), &Blocks::default()).unwrap_err();
         assert!(error.to_string().contains("t.db is a SQLite database of another program"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), before);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);

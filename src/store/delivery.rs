@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc;
 
-use crate::model::{DeadLetter, Reading, SourceName};
+use crate::model::{DeadLetter, Reading, SourceName, TurnedAway};
 
 /// The readings of one message, frame or poll, and what of it could not be taken.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub struct Delivery {
     pub readings: Vec<Reading>,
     /// What could not be decoded; stored in the same commit, so that it too is safe before it is acknowledged.
     pub dead_letters: Vec<DeadLetter>,
+    /// What was understood and is not taken; it is put on record in the same commit.
+    pub refused: Vec<TurnedAway>,
     /// How to recognise the message when a broker delivers it again.
     pub origin: Option<Origin>,
     /// Whether the readings bear the time of their arrival: equal ones in one millisecond are then as many readings, not
@@ -89,6 +91,6 @@ impl Delivery {
         let readings: usize = self.readings.iter().map(|r| 64 + 40 * r.fields.len()).sum();
         let letters: usize =
             self.dead_letters.iter().map(|l| 128 + l.place.len() + l.reason.len() + l.payload.len()).sum();
-        FIXED + readings + letters
+        FIXED + readings + letters + self.refused.len() * 64
     }
 }

@@ -4,20 +4,24 @@
 //! power cut ([`Engine::open`]); the batch is then applied again. So memory never runs ahead of the disk.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::database::Budget;
+use super::blocks::Blocks;
 use super::error::Doing;
 use super::held::Held;
 use super::lazy::Pool;
-use super::ledger::{self, Loss};
+use super::ledger::REASONS;
+use super::quarantine::Salvage;
+use super::quota::Fill;
 use super::record::Record;
 use super::schema::META_SALVAGE;
 use super::state::State;
+use super::waiting::TurnedAwayLoss;
 use super::wear::Wear;
-use super::{Delivery, Settled, StoreError, WhenFull, database, letters, quota, recovery, segment};
+use super::{Delivery, SegmentId, Settled, StoreError, WhenFull, aside, database, letters, quota, recovery, segment};
 use crate::clock::{self, Known, Moment};
 use crate::model::{Policies, SiteName, Timestamp};
 use crate::stats::StoreStats;
@@ -38,6 +42,7 @@ pub(super) struct Setup {
     pub max_sensors: usize,
     pub clock: clock::Config,
     pub policies: Policies,
+    pub blocks: Arc<Blocks>,
     /// How long a sealed bucket may wait in memory while the upstream takes what it is sent.
     pub write_behind: Duration,
     /// Where it waits.
@@ -51,8 +56,12 @@ pub(super) struct Setup {
 pub(super) struct Batch {
     pub deliveries: Vec<Delivery>,
     pub settled: Vec<Settled>,
-    /// There is no room: only delete what is settled.
+    /// There is no room: only delete what is settled, and put on record what is lost.
     pub only_settle: bool,
+    /// Readings that could not wait for room any longer, of sources that cannot send again.
+    pub turned_away: Vec<TurnedAwayLoss>,
+    /// Segments that cannot be read, and why.
+    pub broken: Vec<(SegmentId, String)>,
 }
 
 /// What one commit did.
@@ -62,8 +71,8 @@ pub(super) struct Report {
     pub readings: u64,
     pub duplicates: u64,
     pub redelivered: u64,
-    /// Readings of one sensor, or with one field name, too many.
-    pub refused: Option<Loss>,
+    /// Readings that went into the ledger, by reason.
+    pub lost: [u64; REASONS],
     pub sealed: u64,
     pub late: u64,
     pub dead_letters: u64,
@@ -84,18 +93,37 @@ pub(super) struct Report {
 pub(super) struct Count {
     pub segments: u64,
     pub buckets: u64,
+    /// Samples in them that are still there as samples.
+    pub samples: u64,
+}
+
+impl Report {
+    /// What making room did beforehand.
+    pub(super) fn join(&mut self, made: Self) {
+        self.thinned += made.thinned;
+        self.evicted += made.evicted;
+        self.lost.iter_mut().zip(made.lost).for_each(|(lost, more)| *lost += more);
+    }
 }
 
 impl Count {
-    pub(super) fn inserted(&mut self, buckets: u32) {
+    pub(super) fn inserted(&mut self, buckets: u32, samples: u64) {
         self.segments += 1;
         self.buckets += u64::from(buckets);
+        self.samples += samples;
     }
 
     /// `None`: the segment was not there.
-    pub(super) fn deleted(&mut self, buckets: Option<u32>) {
-        self.segments = self.segments.saturating_sub(u64::from(buckets.is_some()));
-        self.buckets = self.buckets.saturating_sub(buckets.unwrap_or(0).into());
+    pub(super) fn deleted(&mut self, deleted: Option<(u32, u64)>) {
+        let (buckets, samples) = deleted.unwrap_or_default();
+        self.segments = self.segments.saturating_sub(u64::from(deleted.is_some()));
+        self.buckets = self.buckets.saturating_sub(buckets.into());
+        self.lost(samples);
+    }
+
+    /// Samples went, and their segment stayed.
+    pub(super) const fn lost(&mut self, samples: u64) {
+        self.samples = self.samples.saturating_sub(samples);
     }
 }
 
@@ -106,11 +134,37 @@ pub(super) struct Engine {
     pub(super) state: State,
     /// What its commits write.
     pub(super) wear: Wear,
+    pub(super) sound: bool,
+    /// What making room did that was not enough, and is not told yet.
+    pub(super) made: Report,
+    /// When a commit found no room although there seemed to be some, and until when that is believed.
+    pub(super) full: Option<(Fill, Timestamp)>,
 }
 
 impl Engine {
-    /// Applies a batch and writes it. Afterwards it is on disk; on an error nothing is, and this engine is of no use.
+    /// An engine whose memory is what the database says.
+    pub(super) fn new(db: Connection, state: State, wear: Wear) -> Self {
+        Self { db, state, wear, sound: true, made: Report::default(), full: None }
+    }
+
+    /// Applies a batch and writes it. Afterwards it is on disk. On an error what it brings is not; then this engine is of
+    /// no use, unless it [is sound](Self::is_sound): it found no room before it began.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
+        self.sound = false;
+        if !batch.only_settle && !self.find_room(batch, now)? {
+            self.sound = true;
+            return Err(StoreError::Full { doing: "take readings".to_owned() });
+        }
+        let mut report = self.write(batch, now, false)?;
+        report.join(std::mem::take(&mut self.made));
+        Ok(report)
+    }
+
+    /// One transaction; `wants_room`: also if there is nothing to write but room to be made.
+    pub(super) fn write(&mut self, batch: &Batch, now: Timestamp, wants_room: bool) -> Result<Report, StoreError> {
+        let budget = self.limit()?;
+        self.sound = false;
+        self.state.is_tight = wants_room || Fill::of(&self.db, &self.state, budget)?.is_tight();
         let mut report = Report::default();
         let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
@@ -120,24 +174,28 @@ impl Engine {
             overdue = self.state.lazy.overdue(now, self.state.horizon());
         }
         let traces = self.state.apply(&batch.deliveries, now, &mut report);
-        let letters = batch
-            .deliveries
-            .iter()
-            .flat_map(|d| &d.dead_letters)
-            .chain(batch.settled.iter().flat_map(|s| &s.dead_letters));
-        let letters: Vec<_> = letters.collect();
+        self.state.turn_away(&batch.turned_away);
+        let letters = batch.deliveries.iter().flat_map(|d| &d.dead_letters);
+        let mut letters: Vec<_> = letters.chain(batch.settled.iter().flat_map(|s| &s.dead_letters)).collect();
+        aside::forget_known(&self.db, &mut letters)?;
         report.dead_letters = letters.len() as u64;
-        let quiet = traces.is_empty() && report.refused.is_none() && !self.state.bucketer.has_news();
-        let quiet = quiet && release.is_none() && overdue.is_empty();
-        if quiet && letters.is_empty() && batch.settled.is_empty() {
+        let quiet = traces.is_empty() && self.state.losses.is_empty() && !self.state.bucketer.has_news();
+        let quiet = quiet && release.is_none() && overdue.is_empty() && batch.broken.is_empty();
+        let quiet = quiet && letters.is_empty() && batch.settled.is_empty();
+        if quiet && !(wants_room && quota::can_make_room(&self.state)) {
+            self.sound = true;
             return Ok(report);
         }
         let seq = self.state.seq + 1;
         let (mut record, segments) = self.state.plan(seq, traces, now, &mut report)?;
 
-        let budget = self.limit()?;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         // Deleting first lets the new rows use the room.
+        for letter in &letters {
+            aside::put_aside(&tx, &mut self.state, letter)?;
+        }
+        let broken = aside::take_broken(&tx, &mut self.state, &batch.broken, now)?;
+        letters.extend(&broken);
         for id in batch.settled.iter().flat_map(|settled| &settled.segments) {
             self.state.settle(&tx, id.0, &mut record, (!batch.only_settle).then_some(now))?;
         }
@@ -146,24 +204,22 @@ impl Engine {
         }
         let believed = self.state.believed(now);
         self.state.kept.make_room(&tx, budget, believed)?;
-        if self.state.setup.when_full != WhenFull::Refuse {
-            (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget, now)?;
-        }
+        (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
         self.state.names.save(&tx)?;
         self.state.write_lazy(&tx, &overdue, &mut record)?;
         for segment in &segments {
             segment::insert(&tx, self.state.next_segment, segment)?;
             self.state.next_segment += 1;
-            self.state.backlog.inserted(segment.buckets());
+            self.state.backlog.inserted(segment.buckets(), segment.samples.into());
         }
         self.state.note_held(&tx)?;
         if !batch.only_settle {
             self.state.kept.write(&tx, now, false)?;
         }
-        if let Some(loss) = report.refused {
-            ledger::record(&tx, now, loss, "too many sensors")?;
-        }
-        letters::store(&tx, &letters, now)?;
+        let losses = std::mem::take(&mut self.state.losses);
+        report.lost = losses.totals();
+        self.state.ledger.record(&tx, &losses, now)?;
+        letters::store(&tx, &letters, self.state.budget)?;
         let low = self.state.journal_record(&tx, seq, record)?;
         tx.commit().doing("commit")?;
         self.state.names.saved();
@@ -171,6 +227,7 @@ impl Engine {
         self.state.journal.trim(low);
         self.state.lazy.publish();
         report.committed = true;
+        self.sound = true;
         Ok(report)
     }
 
@@ -207,14 +264,6 @@ impl Engine {
         self.state.is_releasing(moment)
     }
 
-    /// Holds SQLite to the budget, or to what the disk has room for.
-    fn limit(&self) -> Result<Budget, StoreError> {
-        let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
-        let budget = self.state.budget.on_disk(&self.state.setup.path, pragma("PRAGMA page_count")?);
-        pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
-        Ok(budget)
-    }
-
     /// When the next bucket is due to be sealed, or a sealed one to be written.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.state.bucketer.next_due().into_iter().chain(self.state.lazy.next_due()).min()
@@ -237,15 +286,18 @@ impl Engine {
         self.state.seq
     }
 
-    /// Later segments bear numbers from `first` on: lower ones may still come back from a damaged file.
-    pub(super) fn number_segments_from(&mut self, first: u64) {
-        self.state.next_segment = self.state.next_segment.max(first);
+    /// Segments of a damaged file may still come back: later ones bear higher numbers, and the accounts wait for them.
+    pub(super) fn await_salvage(&mut self, salvage: &Salvage) {
+        self.state.next_segment = self.state.next_segment.max(salvage.last_segment() + 1);
+        self.state.aside.is_busy = true;
     }
 
     /// Counts anew what waits, after rows came back, and puts it on record.
     pub(super) fn recount(&mut self) -> Result<(), StoreError> {
         self.state.backlog = segment::count(&self.db)?;
         self.state.held = Held::load(&self.db)?.0;
+        self.state.count_stored();
+        self.state.settle_accounts();
         let seq = self.state.seq + 1;
         let tx = self.db.unchecked_transaction().doing("begin a transaction")?;
         let low = self.state.journal_record(&tx, seq, Record::default())?;
@@ -266,6 +318,13 @@ impl Engine {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         stats.open_buckets.set(gauge(self.state.bucketer.open_buckets() as u64));
         stats.sensors.set(gauge(self.state.names.sensor_count() as u64));
+        let accounts = &self.state.accounts;
+        stats.accepted.set(gauge(accounts.accepted));
+        stats.delivered.set(gauge(accounts.delivered));
+        stats.stored.set(gauge(accounts.stored));
+        for (lost, total) in stats.lost.iter().zip(self.state.ledger.totals()) {
+            lost.set(gauge(*total));
+        }
         stats.held.set(gauge(self.state.held_samples()));
         self.tell_backlog(stats);
         // Not worth failing for: the next commit meets the same trouble and reports it.
@@ -290,10 +349,10 @@ impl Engine {
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 
-    /// Bytes of the database in use, and of its log.
+    /// Bytes of the database in use, of its log, and of damaged files that were set aside.
     fn bytes(&self) -> Result<u64, StoreError> {
         let pages = database::used_pages(&self.db)?;
-        Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes)
+        Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes + self.state.aside.bytes)
     }
 
     /// The last act: what a next start needs is brought together, and the log is copied into the file.

@@ -26,6 +26,15 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
+    /// Whether there is nothing to commit.
+    pub(super) fn is_empty(&self) -> bool {
+        let batch = &self.batch;
+        batch.settled.is_empty()
+            && batch.deliveries.is_empty()
+            && batch.turned_away.is_empty()
+            && batch.broken.is_empty()
+    }
+
     pub(super) fn add(&mut self, delivery: Delivery, weight: u32) {
         self.weight += weight as usize;
         self.urgent |= delivery.urgent;

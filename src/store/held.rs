@@ -11,14 +11,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::engine::Report;
 use super::error::Doing;
-use super::ledger::{self, Loss};
+use super::ledger::Loss;
 use super::segment::{self, Packed};
 use super::state::{State, place};
 use super::{SegmentId, StoreError, schema};
 use crate::clock::{Moment, WhenUnsynced};
 use crate::model::bucketer::{Arrival, BucketKey, sensor_of};
 use crate::model::codec::Row;
-use crate::model::{ClockState, Sample, Timestamp};
+use crate::model::{ClockState, LossReason, Sample, Timestamp};
 
 /// Samples of open held buckets that are released in one commit, about: a row of `held` holds as many.
 const RELEASE_SAMPLES: usize = 20_000;
@@ -198,7 +198,8 @@ impl State {
         }
         let loss = self.held.delete_oldest(tx)?;
         if let (Release::Damaged, Some(loss)) = (release, loss) {
-            ledger::record(tx, self.moment.as_ref().map_or(loss.last, |m| m.now), loss, "damaged while held")?;
+            self.accounts.lost(loss.samples);
+            self.losses.add(None, LossReason::Damaged, loss);
         }
         if let Some(boot) = boot.filter(|boot| *boot != self.calendar.number)
             && !Held::has_boot(tx, boot)?
@@ -248,7 +249,9 @@ impl State {
         for mut row in rows {
             row.at = row.at.shifted(shift);
             let weight = names.sample(&row).map_or(64, |sample| Sample::bytes_of(&sample.fields));
-            place(&mut self.bucketer, policy, sensor, (row, weight), arrival, true);
+            if place(&mut self.bucketer, policy, sensor, (row, weight), arrival, true).is_none() {
+                self.accounts.was_duplicate();
+            }
         }
     }
 }

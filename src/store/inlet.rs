@@ -87,6 +87,7 @@ mod tests {
             place: String::new(),
             reason: String::new(),
             payload,
+            lost: None,
         };
         Delivery { dead_letters: vec![letter], ..Delivery::default() }
     }

@@ -19,6 +19,9 @@ const PIECE_BYTES: usize = SLOT_BYTES - HEADER_BYTES;
 /// Largest record: 1 GiB would be a bug, not a commit.
 const MAX_PIECES: usize = (1 << 30) / PIECE_BYTES;
 
+/// Most slots deleted in one go.
+const MAX_SHRINK: usize = 1024;
+
 /// The slots, as they are on disk.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
@@ -96,6 +99,22 @@ impl Journal {
     /// Bytes of records that are still needed.
     pub(super) fn live_bytes(&self) -> u64 {
         self.used.len() as u64 * PAGE_BYTES
+    }
+
+    /// Bytes of slots that can be used again.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.free.len() as u64 * PAGE_BYTES
+    }
+
+    /// Deletes free slots, so that others can have their pages; `false` if there are none.
+    pub(super) fn shrink(&mut self, db: &Connection) -> Result<bool, StoreError> {
+        let rest = self.free.len().saturating_sub(MAX_SHRINK);
+        let mut delete = db.prepare_cached("DELETE FROM slot WHERE id = ?1").doing("shrink the journal")?;
+        let deleted = self.free.split_off(rest);
+        for slot in &deleted {
+            delete.execute([slot]).doing("shrink the journal")?;
+        }
+        Ok(!deleted.is_empty())
     }
 
     /// The record number half-way through what is still needed.

@@ -57,7 +57,7 @@ impl Pool {
     /// How many there are.
     pub(super) fn count(&self) -> Count {
         let mut count = Count::default();
-        self.packs().values().for_each(|packed| count.inserted(packed.buckets()));
+        self.packs().values().for_each(|packed| count.inserted(packed.buckets(), packed.samples.into()));
         count
     }
 
@@ -79,9 +79,18 @@ impl Pool {
 #[derive(Debug)]
 pub(super) struct Held {
     pub packed: Arc<Packed>,
+    /// Samples of buckets of it that were put aside.
+    pub aside: u64,
     /// The lowest record that holds samples of it.
     first_seq: u64,
     since: Timestamp,
+}
+
+impl Held {
+    /// Samples that it answers for.
+    pub(super) fn samples(&self) -> u64 {
+        u64::from(self.packed.samples).saturating_sub(self.aside)
+    }
 }
 
 /// All packs in memory, as the engine sees them.
@@ -110,7 +119,7 @@ impl Lazy {
     /// Takes a pack in; its record is being written.
     pub(super) fn freeze(&mut self, id: u64, packed: Packed, first_seq: u64, since: Timestamp) {
         self.bytes += packed.weight();
-        self.held.insert(id, Held { packed: Arc::new(packed), first_seq, since });
+        self.held.insert(id, Held { packed: Arc::new(packed), aside: 0, first_seq, since });
         self.frozen.push(id);
     }
 
@@ -120,6 +129,19 @@ impl Lazy {
         self.bytes = self.bytes.saturating_sub(held.packed.weight());
         self.gone.push(id);
         Some(held)
+    }
+
+    /// A bucket of a pack went elsewhere; how many of its samples the pack still answered for. `None`: it is not here.
+    pub(super) fn take_out(&mut self, id: u64, samples: u64) -> Option<u64> {
+        let held = self.held.get_mut(&id)?;
+        let taken = samples.min(held.samples());
+        held.aside += taken;
+        Some(taken)
+    }
+
+    /// Samples of all packs.
+    pub(super) fn samples(&self) -> u64 {
+        self.held.values().map(Held::samples).sum()
     }
 
     /// Packs to be written now, oldest first; also those that need a record below `horizon`.

@@ -7,7 +7,10 @@
 //! sealed buckets that are not delivered yet, `meta` the snapshot of what must be remembered longer, `spill` open buckets
 //! that would hold the journal back. Starting is recovering: see `recovery.rs`.
 
+mod accounts;
+mod aside;
 mod backlog;
+mod blocks;
 mod calendar;
 mod config;
 mod contents;
@@ -33,24 +36,31 @@ mod record;
 mod recovery;
 mod redelivery;
 mod rehearsal;
+mod repair;
+mod reserve;
 mod rollups;
+mod room;
 mod schema;
 mod segment;
 mod state;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod thin;
 mod view;
+mod waiting;
 mod wal;
 mod wear;
 mod writer;
 
+pub use accounts::Accounts;
 pub use backlog::{Backlog, Lost, PackedBucket, Parcel, SegmentId, Settled};
 pub use config::{Config, WhenFull};
 pub use contents::{Contents, contents};
 pub use delivery::{Delivery, Origin, OriginKind, Receipt};
 pub use error::StoreError;
 pub use inlet::{Closed, Deliveries, Inlet, inlet};
+pub use ledger::losses;
 pub use outlet::Outlet;
 pub use rehearsal::Rehearsal;
 use tokio::sync::{mpsc, watch};
@@ -78,6 +88,7 @@ pub async fn open(
         max_sensors,
         clock: clock.config(),
         policies,
+        blocks: Default::default(),
         write_behind: config.write_behind,
         pool: lazy::Pool::default(),
         keep: (config.keep_raw, config.keep_rollups),
@@ -100,7 +111,6 @@ pub async fn open(
     clock.begin(&engine.known());
     // The first readings are stamped by a clock that was looked at.
     clock.look();
-    engine.tell(stats.store());
     let (inlet, deliveries) = inlet();
     let (head, newest) = watch::channel(Head { latest: engine.last_segment(), generation: 0 });
     // The forwarder waits for each settlement, so one is the most that can be under way.
@@ -113,6 +123,9 @@ pub async fn open(
         engine: Some(engine),
         salvage,
         tried: None,
+        found_no_room: false,
+        waiting: Default::default(),
+        alarm: Default::default(),
         setup,
         names,
         head,
@@ -121,7 +134,7 @@ pub async fn open(
         clock,
         stats,
     };
-    Ok((inlet, outlet, writer))
+    Ok((inlet, outlet, writer.tell_opened()))
 }
 
 /// How far the store is: what the outlet must know of the writer.

@@ -97,6 +97,11 @@ impl Names {
         Some(Row { at: reading.at, fields })
     }
 
+    /// The number of a sensor that has one.
+    pub(super) fn known_sensor(&self, name: &SensorName) -> Option<u32> {
+        self.sensors.get(name).copied()
+    }
+
     /// The number of a field that has one.
     pub(super) fn known_field(&self, name: &FieldName) -> Option<u32> {
         self.fields.get(name).copied()

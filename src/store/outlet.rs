@@ -11,7 +11,8 @@ use tokio::task::spawn_blocking;
 use super::lazy::Pool;
 use super::names::NameReader;
 use super::writer::Request;
-use super::{Backlog, Closed, Head, Parcel, SegmentId, Settled, StoreError, database, segment};
+use super::{Backlog, Closed, Head, Lost, Parcel, SegmentId, Settled, StoreError, database, ledger, segment};
+use crate::model::Timestamp;
 
 /// Most stretches that are put behind at once; beyond it a further outage's backlog goes with what is new.
 const MAX_BEHIND: usize = 64;
@@ -74,6 +75,18 @@ impl Outlet {
         })
     }
 
+    /// One that cannot be read is put aside, and the next one is drawn.
+    async fn sound(&self, id: u64, parcel: Result<Parcel, StoreError>) -> Result<Option<Parcel>, StoreError> {
+        match parcel {
+            Ok(parcel) => Ok(Some(parcel)),
+            Err(why) => {
+                let broken = Request::Broken(SegmentId(id), why.to_string());
+                self.requests.send(broken).await.map_err(|_| Closed)?;
+                Ok(None)
+            }
+        }
+    }
+
     /// Has a damaged file looked after; gives whether to go on.
     async fn damaged(&mut self, error: StoreError) -> Result<bool, StoreError> {
         self.requests.send(Request::Damaged(error)).await.map_err(|_| Closed)?;
@@ -104,7 +117,9 @@ impl Backlog for Outlet {
                 Ok(Some((id, parcel))) => {
                     // The next call goes on behind it.
                     self.after = id;
-                    return parcel.map(Some);
+                    if let Some(parcel) = self.sound(id, parcel).await? {
+                        return Ok(Some(parcel));
+                    }
                 }
                 Ok(None) => self.after = latest,
                 Err(error) if error.is_damage() => {
@@ -141,7 +156,9 @@ impl Backlog for Outlet {
             match self.first(after, until).await {
                 Ok(Some((id, parcel))) => {
                     self.behind[0].0 = id;
-                    return parcel.map(Some);
+                    if let Some(parcel) = self.sound(id, parcel).await? {
+                        return Ok(Some(parcel));
+                    }
                 }
                 Ok(None) => drop(self.behind.pop_front()),
                 Err(error) if error.is_damage() => {
@@ -162,6 +179,14 @@ impl Backlog for Outlet {
 
     fn upstream_takes(&mut self, takes: bool) {
         self.pool.tell(takes);
+    }
+
+    async fn losses(&mut self, after: i64, now: Timestamp, most: usize) -> Result<Vec<Lost>, StoreError> {
+        let reader = Arc::clone(&self.reader);
+        // Younger entries may still grow.
+        let until = now.minus(ledger::SPAN);
+        let read = move || ledger::entries(&reader.lock().unwrap_or_else(PoisonError::into_inner), after, until, most);
+        spawn_blocking(read).await.map_err(|_| Closed)?
     }
 
     fn store_id(&self) -> &str {

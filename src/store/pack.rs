@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::ledger::Loss;
 use super::names::{NameReader, Names};
 use super::record::{put_key, read_key};
 use super::rollups::RowRollup;
@@ -15,7 +16,7 @@ use super::{PackedBucket, Parcel, SegmentId, StoreError, frame, thin};
 use crate::model::bucketer::{BucketKey, SealedRows};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{ClockState, Reading, Rollup, Sample, SealReason, SealedBucket, Timestamp};
+use crate::model::{ClockState, Reading, Rollup, Sample, SealReason, SealedBucket, SensorName, Timestamp};
 
 /// Body bytes at which a pack is complete: about 16 KiB once compressed.
 const TARGET_BYTES: usize = 64 << 10;
@@ -304,6 +305,30 @@ impl Entry {
         let (_, rows) = self.rows()?;
         let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
         samples.ok_or(Damaged("field without a name"))
+    }
+
+    /// A segment of this bucket alone.
+    pub(super) fn repacked(&self) -> Vec<u8> {
+        let mut packer = Packer::whole();
+        packer.add_as_is(self);
+        packer.finish().map(|packed| packed.seal()).unwrap_or_default()
+    }
+
+    /// Whether a rollup stands in place of its samples.
+    pub(super) const fn is_thinned(&self) -> bool {
+        self.thinned
+    }
+
+    /// A span that holds every sample, told without unpacking them; and how many there are, none if it is thinned.
+    pub(super) fn loss(&self) -> Loss {
+        let window = self.key.window;
+        let samples = if self.thinned { 0 } else { self.samples() as u64 };
+        Loss { first: window.start(), last: window.end(), samples }
+    }
+
+    /// Its name in the loss ledger, for one who puts it aside.
+    pub(super) fn sensor(&self) -> Option<SensorName> {
+        self.names.sensor(self.key.sensor)
     }
 
     /// Its compact form.

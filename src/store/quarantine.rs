@@ -4,7 +4,8 @@
 //! Rows are copied as they are, numbers and all, stepping over those that cannot be read: each carries its own
 //! checksum, so damage inside one is met later where it is used, and costs that one. The journal and the names come
 //! first, since nothing can be opened without them; the segments follow in the background, a few at a time.
-//! Buckets that were delivered already may come back this way; upstream they are recognised by their hash.
+//! Buckets that were delivered already may come back this way; upstream they are recognised by their hash. How far it is
+//! stands in `meta`, so a restart goes on where it was.
 
 use std::fs;
 use std::io;
@@ -12,12 +13,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::engine::{Engine, Setup};
 use super::error::Doing;
 use super::names::NameReader;
 use super::schema::META_SALVAGE;
+use super::state::State;
 use super::{StoreError, database, recovery, segment};
 use crate::model::Timestamp;
 
@@ -38,8 +40,8 @@ const SMALL: &[(&str, &str)] = &[
     ("field", "name, sum"),
     ("slot", "data"),
     ("spill", "data"),
-    ("dead_letter", "at, kind, source, place, reason, payload"),
-    ("ledger", "at, sensor, first, last, samples, reason"),
+    ("dead_letter", "at, kind, source, place, reason, payload, packed, samples"),
+    ("ledger", "at, sensor, reason, first, last, samples"),
 ];
 /// Tables that may be large, in the order in which they come back.
 const LARGE: [(&str, &str); 2] = [SEGMENT, HELD];
@@ -65,7 +67,15 @@ pub(super) fn open(
             tracing::error!("{damage}");
             replace(setup, names, now).map(|(engine, salvage)| (engine, Some(salvage)))
         }
-        opened => Ok((opened?, None)),
+        opened => {
+            let mut engine = opened?;
+            let salvage = Salvage::resume(&engine.db, &setup.path)?;
+            match &salvage {
+                Some(salvage) => engine.await_salvage(salvage),
+                None => engine.state.settle_accounts(),
+            }
+            Ok((engine, salvage))
+        }
     }
 }
 
@@ -78,14 +88,56 @@ pub(super) fn replace(setup: &Setup, names: &NameReader, now: Timestamp) -> Resu
         "the damaged store is set aside as {}; a fresh one is served, and what can be read is brought back",
         aside.display()
     );
-    let old = database::open_reader(&aside).ok();
-    let mut salvage = Salvage { path: aside, old, next: 0, table: 0, rows: 0, skipped: 0 };
-    let fresh = database::open_writer(&setup.path, database::Budget::at(&setup.path, setup.max_bytes))?;
+    let mut salvage = Salvage::of(aside, 0, 0);
+    let fresh = database::open_writer(&setup.path, database::Budget::at(&setup.path, setup.max_bytes), &setup.blocks)?;
     salvage.bring_small(&fresh)?;
     drop(fresh);
     let mut engine = recovery::recover(setup.clone(), names)?;
-    engine.number_segments_from(salvage.last_segment() + 1);
+    engine.await_salvage(&salvage);
     Ok((engine, salvage))
+}
+
+/// The damaged files that were set aside beside a store: they count as ours.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    /// What they take of the disk.
+    pub bytes: u64,
+    /// Whether they are being read.
+    pub is_busy: bool,
+    /// Their folder.
+    sets: PathBuf,
+}
+
+impl Aside {
+    /// What is set aside beside the store at `path`.
+    pub(super) fn beside(path: &Path) -> Self {
+        let sets = path.with_file_name("quarantine");
+        let files = sorted(&sets).into_iter().flat_map(|set| sorted(&set));
+        Self { bytes: files.map(|file| database::allocated(&file)).sum(), is_busy: false, sets }
+    }
+}
+
+/// Deletes the oldest set of damaged files to make room; `false` if there is none, or if it is being read.
+pub(super) fn drop_oldest(state: &mut State) -> bool {
+    if state.aside.is_busy {
+        return false;
+    }
+    let Some(oldest) = sorted(&state.aside.sets).into_iter().next() else { return false };
+    match fs::remove_dir_all(&oldest) {
+        Ok(()) => tracing::warn!("{} is deleted to make room: what could be read of it is back", oldest.display()),
+        Err(error) => tracing::warn!("cannot delete {} to make room: {error}", oldest.display()),
+    }
+    let (before, now) = (state.aside.bytes, Aside::beside(&state.setup.path));
+    state.aside = now;
+    state.aside.bytes < before
+}
+
+/// What lies in a folder, in the order of its names.
+fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).map_or_else(|_| Vec::new(), |found| found.filter_map(|e| Some(e.ok()?.path())).collect());
+    paths.sort();
+    paths
 }
 
 /// What is still to be brought back from a set of files that was set aside.
@@ -102,6 +154,38 @@ pub(super) struct Salvage {
 }
 
 impl Salvage {
+    /// Reads the database at `path` from this row of this table on.
+    pub(super) fn of(path: PathBuf, table: usize, next: i64) -> Self {
+        let old = database::open_reader(&path).ok();
+        Self { path, old, next, table, rows: 0, skipped: 0 }
+    }
+
+    /// What was not finished when the process ended.
+    fn resume(fresh: &Connection, path: &Path) -> Result<Option<Self>, StoreError> {
+        let read = "SELECT data FROM meta WHERE id = ?1";
+        let noted: Option<Vec<u8>> =
+            fresh.query_row(read, [META_SALVAGE], |row| row.get(0)).optional().doing("read how far the salvage is")?;
+        let noted = noted.and_then(|noted| String::from_utf8(noted).ok());
+        let noted = noted.as_deref().and_then(|noted| {
+            let mut words = noted.splitn(3, ' ');
+            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))
+        });
+        let (Some((table, next, set)), Some(name)) = (noted, path.file_name()) else { return Ok(None) };
+        let aside = path.with_file_name("quarantine").join(set).join(name);
+        if !aside.exists() {
+            tracing::warn!("{} is gone before all of it was brought back", aside.display());
+            return forget_progress(fresh).map(|()| None);
+        }
+        Ok(Some(Self::of(aside, table, next)))
+    }
+
+    fn note_progress(&self, fresh: &Connection) -> Result<(), StoreError> {
+        let set = self.path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        let noted = format!("{} {} {set}", self.table, self.next);
+        let write = "INSERT OR REPLACE INTO meta (id, data) VALUES (?1, ?2)";
+        fresh.execute(write, params![META_SALVAGE, noted.as_bytes()]).doing("note how far the salvage is").map(|_| ())
+    }
+
     /// Brings some segments back; `true` when all are.
     pub(super) fn step(&mut self, fresh: &Connection) -> Result<bool, StoreError> {
         let tx = fresh.unchecked_transaction().doing("begin a transaction")?;
@@ -115,6 +199,7 @@ impl Salvage {
                 (self.table, self.next) = (self.table + 1, 0);
             }
         }
+        self.note_progress(&tx)?;
         tx.commit().doing("commit")?;
         if done {
             tracing::warn!(
@@ -128,37 +213,39 @@ impl Salvage {
     }
 
     /// The last segment of the old file; far above it if that cannot be told.
-    fn last_segment(&self) -> u64 {
+    pub(super) fn last_segment(&self) -> u64 {
         let Some(old) = &self.old else { return 0 };
         segment::last(old).unwrap_or(UNKNOWN_LAST)
     }
 
-    fn bring_small(&mut self, fresh: &Connection) -> Result<(), StoreError> {
+    pub(super) fn bring_small(&mut self, fresh: &Connection) -> Result<(), StoreError> {
         let tx = fresh.unchecked_transaction().doing("begin a transaction")?;
-        // Names of the first release have no checksums.
-        let summed = self.old.as_ref().is_none_or(|old| old.prepare("SELECT sum FROM sensor").is_ok());
-        for &(table, columns) in SMALL {
+        for &table in SMALL {
             self.next = 0;
-            let columns = if summed { columns } else { columns.trim_end_matches(", sum") };
-            while self.bring_next(&tx, (table, columns))? {}
+            while self.bring_next(&tx, table)? {}
         }
         self.next = 0;
         for table in ["sensor", "field"] {
             fill_gaps(&tx, table)?;
         }
-        let mark = "INSERT OR REPLACE INTO meta (id, data) VALUES (?1, x'01')";
-        tx.execute(mark, [META_SALVAGE]).doing("note that segments come back")?;
+        self.note_progress(&tx)?;
         tx.commit().doing("commit")
     }
 
     /// Copies the next row that can be read; `false` when there is none.
     fn bring_next(&mut self, fresh: &Connection, (table, columns): (&str, &str)) -> Result<bool, StoreError> {
         let Some(old) = &self.old else { return Ok(false) };
-        // A file of an earlier release has fewer tables.
+        // A file of an earlier release has fewer tables and columns.
         if old.table_exists(None, table).is_ok_and(|exists| !exists) {
             return Ok(false);
         }
-        let width = columns.split(',').count() + 1;
+        let Ok(there) = old.prepare_cached(&format!("SELECT * FROM {table} LIMIT 0")) else {
+            self.skipped += 1;
+            return Ok(false);
+        };
+        let there: Vec<_> = there.column_names().map(str::to_owned).collect();
+        let columns: Vec<_> = columns.split(", ").filter(|column| there.iter().any(|name| name == column)).collect();
+        let (width, columns) = (columns.len() + 1, columns.join(", "));
         let read = format!("SELECT id, {columns} FROM {table} WHERE id >= ?1 ORDER BY id LIMIT 1");
         let mut gap = 1;
         loop {
@@ -198,6 +285,10 @@ impl Salvage {
     }
 }
 
+fn forget_progress(fresh: &Connection) -> Result<(), StoreError> {
+    fresh.execute("DELETE FROM meta WHERE id = ?1", [META_SALVAGE]).doing("note that the salvage is done").map(|_| ())
+}
+
 /// A name that is lost leaves its number: what it measured is kept under a name that says so.
 fn fill_gaps(db: &Connection, table: &str) -> Result<(), StoreError> {
     let sql = format!(
@@ -225,9 +316,7 @@ fn set_aside(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
             _ => {}
         }
     }
-    let mut old: Vec<PathBuf> = fs::read_dir(&sets)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    old.sort();
-    for set in old.iter().rev().skip(MAX_SETS) {
+    for set in sorted(&sets).iter().rev().skip(MAX_SETS) {
         fs::remove_dir_all(set)?;
     }
     fs::File::open(&sets)?.sync_all()?;

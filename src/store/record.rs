@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::accounts::Accounts;
 use super::pack::{reason_code, reason_of};
 use super::redelivery::{Trace, decode_traces, encode_traces};
 use crate::model::bucketer::{BucketKey, Group, Opened};
@@ -23,6 +24,7 @@ const MORE: u64 = 2;
 const FROZEN: u64 = 1;
 const GONE: u64 = 2;
 const SEGMENTS: u64 = 3;
+const ACCOUNTS: u64 = 4;
 
 /// A bucket that was frozen, and why it was closed.
 pub(super) type FrozenKey = (BucketKey, SealReason);
@@ -49,6 +51,8 @@ pub(super) struct Record {
     pub groups: Vec<Group>,
     /// Buckets sealed and written in this commit, ascending.
     pub seals: Vec<BucketKey>,
+    /// The accounts after this commit; `None` in records of the first release.
+    pub accounts: Option<Accounts>,
     /// Buckets sealed in this commit and not written.
     pub frozen: Vec<Frozen>,
     /// Packs that are delivered, or written in this commit.
@@ -104,6 +108,10 @@ impl Record {
             self.gone.iter().for_each(|id| varint::put(&mut section, *id));
             put(GONE, &mut section);
         }
+        if let Some(accounts) = &self.accounts {
+            accounts.encode(&mut section);
+            put(ACCOUNTS, &mut section);
+        }
         if let Some(segments) = self.segments {
             varint::put(&mut section, segments);
             put(SEGMENTS, &mut section);
@@ -128,6 +136,7 @@ impl Record {
                         self.gone.push(section.varint()?);
                     }
                 }
+                ACCOUNTS => self.accounts = Some(Accounts::decode(&mut section)?),
                 SEGMENTS => self.segments = Some(section.varint()?),
                 _ => return Err(Damaged("unknown section of a record")),
             }
@@ -247,6 +256,7 @@ mod tests {
                 group(3, 1, Some(opening(window.end().plus(std::time::Duration::from_secs(30)), 0b101))),
             ],
             seals: vec![BucketKey { sensor: 3, window, part: 0 }],
+            accounts: Some(Accounts { accepted: 1_000_000, delivered: 5, stored: 0 }),
             ..Record::default()
         };
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
@@ -257,6 +267,8 @@ mod tests {
         let before = record.encode().len();
         record.groups.push(group(4, 0, None));
         assert_eq!(record.encode().len() - before, 1 + record.groups[2].block.len());
+        record.accounts = None;
+        assert_eq!(Record::decode(&record.encode()).unwrap(), record, "as the first release wrote it");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::accounts::Accounts;
 use super::calendar::Calendar;
 use super::database::{self, Budget};
 use super::engine::{Count, Engine, Setup};
@@ -15,9 +16,12 @@ use super::held::Held;
 use super::journal::{Journal, Replay, Stored};
 use super::kept::Kept;
 use super::lazy::{Lazy, Thawing};
+use super::ledger::{Ledger, Losses};
 use super::names::{self, NameReader, Names};
+use super::quarantine::Aside;
 use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
+use super::reserve::Reserve;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
 use super::wear::Wear;
@@ -33,18 +37,20 @@ const MAX_SENSORS: usize = 16 << 20;
 /// Opens the file and rebuilds everything in memory.
 pub(super) fn recover(setup: Setup, reader: &NameReader) -> Result<Engine, StoreError> {
     let budget = Budget::at(&setup.path, setup.max_bytes);
-    let db = database::open_writer(&setup.path, budget)?;
+    let db = database::open_writer(&setup.path, budget, &setup.blocks)?;
     names::fill_sums(&db)?;
     let mut state = rebuild(&db, setup, budget, reader)?;
     recall_time(&db, &mut state)?;
+    state.count_stored();
     let (frames, _) = database::log_frames(&db)?;
-    Ok(Engine { db, state, wear: Wear::new(frames) })
+    Ok(Engine::new(db, state, Wear::new(frames)))
 }
 
 /// Rebuilds everything in memory. Only reads.
 pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &NameReader) -> Result<State, StoreError> {
     let names = Names::load(db, setup.max_sensors, reader)?;
     let Replay { journal, last, newest, records } = Journal::read(db)?;
+    let aside = Aside::beside(&setup.path);
     let mut state = State {
         next_segment: segment::last(db)? + 1,
         lazy: Lazy::new(setup.write_behind, setup.pool.clone()),
@@ -58,6 +64,13 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
         seq: last,
         snapshot_seq: 0,
         backlog: backlog(db, newest)?,
+        accounts: Accounts::default(),
+        has_accounts: false,
+        ledger: Ledger::load(db)?,
+        losses: Losses::default(),
+        reserve: Reserve::load(db)?,
+        is_tight: false,
+        aside,
         thinned_until: 0,
         spills: HashMap::new(),
         next_spill: 0,
@@ -67,19 +80,23 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
         held: Held::default(),
         stamps: HashMap::default(),
     };
-    load_snapshot(db, &mut state)?;
+    let mut known = load_snapshot(db, &mut state)?;
     let spilled_until = load_spills(db, &mut state)?;
     let mut thawing = Thawing::default();
     for stored in records {
         let (seq, bytes) = (stored.seq, stored.read(db)?);
         let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
-        let replayed = decoded.and_then(|record| replay(&mut state, seq, &record, &spilled_until, &mut thawing));
+        let replayed = decoded.and_then(|record| {
+            known = record.accounts.or(known);
+            replay(&mut state, seq, &record, &spilled_until, &mut thawing)
+        });
         if let Err(why) = replayed {
             tracing::error!("journal record {seq} is damaged and left out: {why}");
         }
     }
     state.lazy.recovered(thawing)?;
     state.redelivery.started();
+    (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
     Ok(state)
 }
 
@@ -107,7 +124,9 @@ fn backlog(db: &Connection, newest: Option<Stored>) -> Result<Count, StoreError>
     let Some(stored) = newest.filter(|_| !salvaged) else { return segment::count(db) };
     let record = stored.read(db)?.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
     match record {
-        Ok(Record { segments: Some(segments), backlog, .. }) => Ok(Count { segments, buckets: backlog }),
+        Ok(Record { segments: Some(segments), backlog, accounts: Some(accounts), .. }) => {
+            Ok(Count { segments, buckets: backlog, samples: accounts.stored })
+        }
         _ => segment::count(db),
     }
 }
@@ -128,20 +147,16 @@ pub(super) fn store_id(db: &Connection) -> Result<String, StoreError> {
 }
 
 /// Writes what must outlive the records.
-pub(super) fn store_snapshot(
-    db: &Connection,
-    seq: u64,
-    bucketer: &Bucketer,
-    redelivery: &Redelivery,
-) -> Result<(), StoreError> {
+pub(super) fn store_snapshot(db: &Connection, seq: u64, state: &State) -> Result<(), StoreError> {
     let mut payload = Vec::new();
     varint::put(&mut payload, seq);
-    varint::put(&mut payload, bucketer.used().count() as u64);
-    for (sensor, used) in bucketer.used() {
+    varint::put(&mut payload, state.bucketer.used().count() as u64);
+    for (sensor, used) in state.bucketer.used() {
         varint::put(&mut payload, sensor.into());
         used.encode(&mut payload);
     }
-    redelivery.encode(&mut payload);
+    state.redelivery.encode(&mut payload);
+    state.accounts.encode(&mut payload);
     let sql = "INSERT INTO meta (id, data) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET data = ?2";
     db.prepare_cached(sql)
         .and_then(|mut s| s.execute(params![META_SNAPSHOT, frame::seal(&payload)]))
@@ -169,12 +184,13 @@ pub(super) fn delete_spill(db: &Connection, id: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn load_snapshot(db: &Connection, state: &mut State) -> Result<(), StoreError> {
+/// Takes the snapshot in; the accounts that it holds.
+fn load_snapshot(db: &Connection, state: &mut State) -> Result<Option<Accounts>, StoreError> {
     let read = "SELECT data FROM meta WHERE id = ?1";
     let data: Option<Vec<u8>> =
         db.query_row(read, [META_SNAPSHOT], |row| row.get(0)).optional().doing("read the snapshot")?;
-    let Some(data) = data else { return Ok(()) };
-    let mut parse = || -> Result<(), Damaged> {
+    let Some(data) = data else { return Ok(None) };
+    let mut parse = || -> Result<Option<Accounts>, Damaged> {
         let payload = frame::open(&data)?;
         let mut input = Reader::new(&payload);
         let seq = input.varint()?;
@@ -185,14 +201,14 @@ fn load_snapshot(db: &Connection, state: &mut State) -> Result<(), StoreError> {
         state.redelivery = Redelivery::decode(&mut input)?;
         state.snapshot_seq = seq;
         state.seq = state.seq.max(seq);
-        Ok(())
+        (input.left() > 0).then(|| Accounts::decode(&mut input)).transpose()
     };
-    if let Err(why) = parse() {
+    Ok(parse().unwrap_or_else(|why| {
         tracing::error!(
             "the snapshot is damaged and left out: {why} (a bucket may take an identity again; upstream such a conflict is seen and re-keyed)"
         );
-    }
-    Ok(())
+        None
+    }))
 }
 
 /// Takes back spilled buckets; until which record each is complete.

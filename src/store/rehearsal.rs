@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::accounts::Accounts;
 use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
@@ -10,7 +11,9 @@ use super::held::Held;
 use super::journal::Journal;
 use super::kept::Kept;
 use super::lazy::{Lazy, Pool};
+use super::ledger::{Ledger, Losses};
 use super::names::Names;
+use super::quarantine::Aside;
 use super::redelivery::Redelivery;
 use super::state::State;
 use super::{Config, Delivery, StoreError, frame};
@@ -38,6 +41,7 @@ impl Rehearsal {
                 max_sensors,
                 clock: Default::default(),
                 policies,
+                blocks: Default::default(),
                 write_behind: Duration::ZERO,
                 pool: Pool::default(),
                 keep: (Duration::ZERO, Duration::ZERO),
@@ -51,6 +55,13 @@ impl Rehearsal {
             snapshot_seq: 0,
             next_segment: 1,
             backlog: Count::default(),
+            accounts: Accounts::default(),
+            has_accounts: true,
+            ledger: Ledger::default(),
+            losses: Losses::default(),
+            reserve: Default::default(),
+            is_tight: false,
+            aside: Aside::default(),
             lazy: Lazy::default(),
             kept: Kept::default(),
             thinned_until: 0,

@@ -44,7 +44,23 @@ const MIGRATIONS: &[&str] = &[
      -- Closed buckets whose samples wait until the clock is trusted; `boot` counts the boots of the machine.
      CREATE TABLE held    (id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, buckets INTEGER NOT NULL,
                            samples INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-                           data BLOB NOT NULL) STRICT;",
+                           data BLOB NOT NULL) STRICT;
+     -- The ledger: a row for each sensor (its number), reason (a fixed word) and stretch of time.
+     ALTER TABLE ledger RENAME TO ledger_1;
+     CREATE TABLE ledger  (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sensor INTEGER, reason TEXT NOT NULL,
+                           first INTEGER NOT NULL, last INTEGER NOT NULL, samples INTEGER NOT NULL) STRICT;
+     INSERT INTO ledger (id, at, reason, first, last, samples)
+         SELECT id, at, CASE reason WHEN 'too many sensors' THEN 'too-many-sensors' WHEN 'thinned' THEN reason
+                        WHEN 'evicted' THEN reason ELSE 'refused-upstream' END,
+                first, last, samples FROM ledger_1;
+     DROP TABLE ledger_1;
+     -- `segment.samples` counts those that are still there as samples.
+     UPDATE segment SET samples = 0 WHERE thinned = 1;
+     -- Pages that are given up when the file cannot grow.
+     CREATE TABLE reserve (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+     -- Refused buckets in the store's own form, so that they can be sent again, and their samples.
+     ALTER TABLE dead_letter ADD COLUMN packed BLOB;
+     ALTER TABLE dead_letter ADD COLUMN samples INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// Rows of `meta`.
@@ -70,6 +86,18 @@ pub(super) fn identify(db: &Connection, path: &str) -> Result<usize, StoreError>
         )));
     }
     Ok(version)
+}
+
+/// Refuses a file that this program cannot read without changing it.
+pub(super) fn readable(db: &Connection, path: &str) -> Result<(), StoreError> {
+    let version = identify(db, path)?;
+    if version < MIGRATIONS.len() {
+        return Err(StoreError::Unusable(format!(
+            "{path} has schema version {version}, and this needs {}; start the daemon once, it brings the file forward",
+            MIGRATIONS.len()
+        )));
+    }
+    Ok(())
 }
 
 /// Whether the file has a table: a reader meets files that the writer has not brought to the present version yet.

@@ -21,11 +21,25 @@ pub(super) fn insert(db: &Connection, id: u64, segment: &Packed) -> Result<bool,
     Ok(inserted > 0)
 }
 
-/// Deletes a segment; how many buckets it held, `None` if it was not there.
-pub(super) fn delete(db: &Connection, id: u64) -> Result<Option<u32>, StoreError> {
-    let mut delete =
-        db.prepare_cached("DELETE FROM segment WHERE id = ?1 RETURNING buckets").doing("delete a segment")?;
-    delete.query_row([id], |row| row.get(0)).optional().doing("delete a segment")
+/// Deletes a segment; how many buckets, and samples of them, it held, `None` if it was not there.
+pub(super) fn delete(db: &Connection, id: u64) -> Result<Option<(u32, u64)>, StoreError> {
+    let sql = "DELETE FROM segment WHERE id = ?1 RETURNING buckets, samples";
+    let mut delete = db.prepare_cached(sql).doing("delete a segment")?;
+    delete.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional().doing("delete a segment")
+}
+
+/// Takes samples out of a segment's account: their bucket went elsewhere, and the segment stays for the others. How many
+/// could be taken.
+pub(super) fn take_out(db: &Connection, id: u64, samples: u64) -> Result<u64, StoreError> {
+    let mut select = db.prepare_cached("SELECT samples FROM segment WHERE id = ?1").doing("read a segment")?;
+    let held: Option<u64> = select.query_row([id], |row| row.get(0)).optional().doing("read a segment")?;
+    let taken = samples.min(held.unwrap_or(0));
+    if taken > 0 {
+        let sql = "UPDATE segment SET samples = samples - ?2 WHERE id = ?1";
+        let mut update = db.prepare_cached(sql).doing("put a bucket aside")?;
+        update.execute(params![id, taken]).doing("put a bucket aside")?;
+    }
+    Ok(taken)
 }
 
 /// A segment as it lies in the database: its number and its frames.
@@ -56,8 +70,9 @@ pub(super) fn until(db: &Connection) -> Result<Timestamp, StoreError> {
     Ok(Timestamp::clamped(last.optional().doing("read the last segment")?.unwrap_or(0)))
 }
 
-/// Counts segments and buckets. Looks at every row: for a start after damage, or of a file of the first release.
+/// Counts what waits. Looks at every row: for a start after damage, or of a file of an earlier release.
 pub(super) fn count(db: &Connection) -> Result<Count, StoreError> {
-    let sql = "SELECT count(*), coalesce(sum(buckets), 0) FROM segment";
-    db.query_row(sql, [], |row| Ok(Count { segments: row.get(0)?, buckets: row.get(1)? })).doing("count the backlog")
+    let sql = "SELECT count(*), coalesce(sum(buckets), 0), coalesce(sum(samples), 0) FROM segment";
+    db.query_row(sql, [], |row| Ok(Count { segments: row.get(0)?, buckets: row.get(1)?, samples: row.get(2)? }))
+        .doing("count the backlog")
 }

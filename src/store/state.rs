@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::accounts::Accounts;
 use super::calendar::Calendar;
 use super::database::Budget;
 use super::engine::{Count, Report, Setup};
@@ -12,19 +13,25 @@ use super::held::{Held, latest_due};
 use super::journal::Journal;
 use super::kept::Kept;
 use super::lazy::Lazy;
-use super::ledger::Loss;
+use super::ledger::{Ledger, Losses};
 use super::names::Names;
+use super::quarantine::Aside;
 use super::record::{Frozen, Record};
 use super::redelivery::{Redelivery, Trace};
+use super::reserve::Reserve;
 use super::segment::{Packed, Packer};
+use super::waiting::TurnedAwayLoss;
 use super::{Delivery, StoreError, frame, recovery, segment};
 use crate::clock::{Moment, WhenUnsynced};
 use crate::model::bucketer::{Arrival, BucketKey, Bucketer, Closed, Pushed, held_series};
 use crate::model::codec::Row;
-use crate::model::{BucketPolicy, ClockState, Reading, Sample, Timestamp};
+use crate::model::{BucketPolicy, ClockState, LossReason, Reading, Sample, Timestamp};
 
 /// Records after which the snapshot is written anew.
 const SNAPSHOT_RECORDS: u64 = 512;
+
+/// A journal that takes no more than this share of the log does not give up any of it.
+const LEAST_JOURNAL: u64 = 8;
 
 /// The finest step of time there is.
 const TICK: Duration = Duration::from_millis(1);
@@ -47,6 +54,17 @@ pub(super) struct State {
     pub next_segment: u64,
     /// Segments written and not delivered.
     pub backlog: Count,
+    pub accounts: Accounts,
+    /// Whether `accounts` began with the file: the first release kept none.
+    pub has_accounts: bool,
+    pub ledger: Ledger,
+    pub reserve: Reserve,
+    /// Room is short: the journal gives up what it can.
+    pub is_tight: bool,
+    /// Damaged files that were set aside.
+    pub aside: Aside,
+    /// What the next commit will put on record.
+    pub losses: Losses,
     /// Sealed buckets that are not written.
     pub lazy: Lazy,
     /// What stays after its delivery.
@@ -81,19 +99,49 @@ impl State {
             for reading in &delivery.readings {
                 self.push(reading, delivery.stamped, now, report);
             }
+            for refused in &delivery.refused {
+                self.refuse(self.names.known_sensor(&refused.sensor), refused.reason, refused.at);
+            }
         }
+        self.accounts.kept(report.readings);
         traces
+    }
+
+    /// Puts readings on record that could not wait for room.
+    pub(super) fn turn_away(&mut self, readings: &[TurnedAwayLoss]) {
+        for (sensor, loss) in readings {
+            let sensor = sensor.as_ref().and_then(|sensor| self.names.known_sensor(sensor));
+            self.losses.add(sensor, LossReason::StoreFull, *loss);
+            self.accounts.refused(loss.samples);
+        }
+    }
+
+    /// Compares the accounts with what is there, once all of it is there.
+    pub(super) fn settle_accounts(&mut self) {
+        let known = self.has_accounts.then_some(self.accounts);
+        self.accounts = Accounts::settle(known, self.accounts.stored, &self.ledger, &mut self.losses);
+        self.has_accounts = true;
+    }
+
+    /// Counts what is stored: in segments, in packs that wait in memory, held in rows of their own, in open buckets.
+    pub(super) fn count_stored(&mut self) {
+        let open: u64 = self.bucketer.open_iter().map(|open| u64::from(open.count())).sum();
+        self.accounts.stored = self.backlog.samples + self.lazy.samples() + self.held.samples + open;
+    }
+
+    /// A reading that is not kept.
+    fn refuse(&mut self, sensor: Option<u32>, reason: LossReason, at: Timestamp) {
+        self.losses.add_one(sensor, reason, at.plain());
+        self.accounts.refused(1);
     }
 
     fn push(&mut self, reading: &Reading, stamped: bool, now: Timestamp, report: &mut Report) {
         let policy = self.setup.policies.of(&reading.sensor);
         let Some(sensor) = self.names.sensor(&reading.sensor) else {
-            Loss::add(&mut report.refused, reading.at.plain());
-            return;
+            return self.refuse(None, LossReason::TooManySensors, reading.at);
         };
         let Some(mut row) = self.names.row(reading, policy.decimals) else {
-            Loss::add(&mut report.refused, reading.at.plain());
-            return;
+            return self.refuse(Some(sensor), LossReason::TooManyFields, reading.at);
         };
         let (series, arrival) = self.arrival(sensor, &mut row, stamped, now, report);
         let weight = Sample::bytes_of(&reading.fields);
@@ -198,6 +246,7 @@ impl State {
     pub(super) fn journal_record(&mut self, tx: &Connection, seq: u64, mut record: Record) -> Result<u64, StoreError> {
         record.next_segment = self.next_segment;
         record.backlog = self.backlog.buckets;
+        record.accounts = Some(Accounts { stored: self.backlog.samples, ..self.accounts });
         record.segments = Some(self.backlog.segments);
         self.forget_spills(tx, record.seals.iter())?;
         // A journal longer than the log is held back by slow sensors: their open buckets are kept elsewhere.
@@ -212,12 +261,17 @@ impl State {
             self.snapshot_seq = 0;
         }
         if self.snapshot_seq == 0 || seq - self.snapshot_seq >= SNAPSHOT_RECORDS {
-            recovery::store_snapshot(tx, seq, &self.bucketer, &self.redelivery)?;
+            recovery::store_snapshot(tx, seq, self)?;
             self.snapshot_seq = seq;
         }
         let low = self.low(seq);
         self.journal.write(tx, seq, low, &frame::seal(&record.encode()))?;
         Ok(low)
+    }
+
+    /// How long the journal may be while room is short.
+    pub(super) const fn least_journal(&self) -> u64 {
+        self.budget.wal_bytes / LEAST_JOURNAL
     }
 
     /// Settles a segment, wherever it is; with the time, what is to be kept of it is kept.
@@ -231,6 +285,7 @@ impl State {
         match self.lazy.take(id) {
             Some(held) => {
                 record.gone.push(id);
+                self.accounts.delivered(held.samples());
                 if let Some(now) = keep {
                     self.kept.take_pack(tx, id, &held.packed, now)?;
                 }
@@ -240,7 +295,9 @@ impl State {
                 if let Some(now) = keep {
                     self.kept.take_row(tx, id, &self.names, now)?;
                 }
-                self.backlog.deleted(segment::delete(tx, id)?);
+                let deleted = segment::delete(tx, id)?;
+                self.backlog.deleted(deleted);
+                self.accounts.delivered(deleted.map_or(0, |(_, samples)| samples));
                 Ok(())
             }
         }
@@ -251,7 +308,8 @@ impl State {
         for &id in ids {
             let Some(held) = self.lazy.take(id) else { continue };
             if segment::insert(tx, id, &held.packed)? {
-                self.backlog.inserted(held.packed.buckets());
+                self.backlog.inserted(held.packed.buckets(), held.packed.samples.into());
+                self.backlog.lost(segment::take_out(tx, id, held.aside)?);
             }
             self.thinned_until = self.thinned_until.min(id - 1);
             record.gone.push(id);
@@ -260,9 +318,11 @@ impl State {
         Ok(())
     }
 
-    /// Records below this one are about to go, if the journal is longer than the log: slow sensors hold it back.
+    /// Records below this one are about to go, if the journal is longer than the log: slow sensors hold it back. So are
+    /// they when the journal must give up room.
     pub(super) fn horizon(&self) -> Option<u64> {
-        if self.journal.live_bytes() > self.budget.wal_bytes { self.journal.middle() } else { None }
+        let most = if self.is_tight { self.least_journal() } else { self.budget.wal_bytes };
+        if self.journal.live_bytes() > most { self.journal.middle() } else { None }
     }
 
     fn forget_spills<'a>(

@@ -4,13 +4,13 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Doing;
-use super::ledger::{self, Loss};
+use super::ledger::{Loss, Losses};
 use super::names::Names;
 use super::segment::{self, Packer};
 use super::{SegmentId, StoreError};
 use crate::model::codec;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{FieldStats, MAX_FIELDS, Number, Rollup, SiteName, Timestamp};
+use crate::model::{FieldStats, LossReason, MAX_FIELDS, Number, Rollup, SiteName, Timestamp};
 
 /// Bytes of a content hash: 32 hex digits.
 const HASH_BYTES: usize = 16;
@@ -22,35 +22,36 @@ pub(super) fn oldest(
     after: u64,
     site: &SiteName,
     names: &Names,
-    now: Timestamp,
+    losses: &mut Losses,
 ) -> Result<Option<(u64, u64)>, StoreError> {
-    let sql = "SELECT id, data FROM segment WHERE id > ?1 AND thinned = 0 ORDER BY id LIMIT 1";
+    let sql = "SELECT id, samples, data FROM segment WHERE id > ?1 AND thinned = 0 ORDER BY id LIMIT 1";
     let mut select = db.prepare_cached(sql).doing("read a segment to thin it")?;
-    let oldest = select.query_row([after], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?)));
-    let Some((id, data)) = oldest.optional().doing("read a segment to thin it")? else { return Ok(None) };
+    let oldest =
+        select.query_row([after], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, row.get::<_, Vec<u8>>(2)?)));
+    let Some((id, held, data)) = oldest.optional().doing("read a segment to thin it")? else { return Ok(None) };
     let Ok(parcel) = segment::open(SegmentId(id), &data, &names.reader()) else { return Ok(Some((id, 0))) };
     let mut packer = Packer::whole();
+    let mut left = held;
     for bucket in &parcel.buckets {
         // One bucket that does not unpack is kept as it is, for the forwarder to put aside.
-        match bucket.unpack() {
-            Ok(whole) => {
-                let thin = whole.thinned(site);
-                let rollup = thin.rollup.as_ref().filter(|rollup| known(rollup, names));
-                match rollup {
-                    Some(rollup) => packer.add_rollup(&bucket.0, rollup, &encode(rollup, names)),
-                    None => packer.add_as_is(&bucket.0),
-                }
+        let thin = bucket.unpack().ok().filter(|_| !bucket.0.is_thinned()).map(|whole| whole.thinned(site));
+        match thin.as_ref().and_then(|thin| thin.rollup.as_ref()).filter(|rollup| known(rollup, names)) {
+            Some(rollup) => {
+                packer.add_rollup(&bucket.0, rollup, &encode(rollup, names));
+                // No more than the segment still answers for: a bucket of it may have been put aside.
+                let samples = left.min(rollup.count.into());
+                left -= samples;
+                let loss = Loss { first: rollup.first, last: rollup.last, samples };
+                losses.add(Some(bucket.0.key.sensor), LossReason::Thinned, loss);
             }
-            Err(_) => packer.add_as_is(&bucket.0),
+            None => packer.add_as_is(&bucket.0),
         }
     }
     let Some(packed) = packer.finish() else { return Ok(Some((id, 0))) };
-    let mut update =
-        db.prepare_cached("UPDATE segment SET data = ?2, thinned = 1 WHERE id = ?1").doing("thin a segment")?;
-    update.execute(params![id, packed.seal()]).doing("thin a segment")?;
-    let loss = Loss { first: packed.first, last: packed.last, samples: packed.samples.into() };
-    ledger::record(db, now, loss, "thinned")?;
-    Ok(Some((id, loss.samples)))
+    let sql = "UPDATE segment SET data = ?2, samples = ?3, thinned = 1 WHERE id = ?1";
+    let mut update = db.prepare_cached(sql).doing("thin a segment")?;
+    update.execute(params![id, packed.seal(), left]).doing("thin a segment")?;
+    Ok(Some((id, held - left)))
 }
 
 fn known(rollup: &Rollup, names: &Names) -> bool {

@@ -281,6 +281,7 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
         when_full: WhenFull::Refuse,
         max_sensors: usize::MAX,
         clock: Default::default(),
+        blocks: Default::default(),
         policies: Policies { default, by_sensor: HashMap::new() },
         write_behind: Duration::ZERO,
         keep: (Duration::ZERO, Duration::ZERO),

@@ -98,7 +98,7 @@ mod tests {
     fn check(commits: usize, change: impl FnOnce(&mut Vec<u8>), expected: Option<LogDamage>) {
         let folder = tempfile::tempdir().unwrap();
         let (path, log) = (folder.path().join("t.db"), folder.path().join("t.db-wal"));
-        let db = open_writer(&path, Budget::of(16 << 20)).unwrap();
+        let db = open_writer(&path, Budget::of(16 << 20), &Default::default()).unwrap();
         db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
         for _ in 0..commits {
             db.execute_batch("INSERT INTO slot (data) VALUES (zeroblob(985))").unwrap();

@@ -17,7 +17,9 @@ use super::engine::{Batch, Engine, Report, Setup};
 use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
 use super::names::NameReader;
 use super::quarantine::{self, Salvage};
-use super::{Deliveries, Head, Receipt, Settled, StoreError, calendar, database};
+use super::quota::Alarm;
+use super::waiting::Waiting;
+use super::{Deliveries, Head, Receipt, SegmentId, Settled, StoreError, calendar, database};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -37,6 +39,8 @@ pub(super) enum Request {
     Settle(Settled, oneshot::Sender<()>),
     /// The file cannot be read: look after it.
     Damaged(StoreError),
+    /// A segment cannot be read: put it aside.
+    Broken(SegmentId, String),
 }
 
 /// The store's task. Ends when every inlet and the outlet are dropped.
@@ -50,6 +54,11 @@ pub struct Writer {
     pub(super) salvage: Option<Salvage>,
     /// The record that a failed commit tried to write: it may be on disk all the same.
     pub(super) tried: Option<u64>,
+    /// A commit found no room although there seemed to be some.
+    pub(super) found_no_room: bool,
+    /// What came while a commit was tried again and again.
+    pub(super) waiting: Waiting,
+    pub(super) alarm: Alarm,
     pub(super) setup: Setup,
     pub(super) names: NameReader,
     pub(super) head: watch::Sender<Head>,
@@ -66,6 +75,21 @@ struct Committed {
     report: Report,
     /// The log is long enough to be copied into the file.
     long: bool,
+}
+
+/// A commit that failed.
+struct Failed {
+    error: StoreError,
+    /// The record that may be on disk all the same.
+    tried: Option<u64>,
+    /// The engine, if it found no room before it began.
+    engine: Option<Box<(Engine, Option<Salvage>)>>,
+}
+
+impl Failed {
+    const fn at(error: StoreError, tried: Option<u64>) -> Self {
+        Self { error, tried, engine: None }
+    }
 }
 
 /// Which of the two ends are still open.
@@ -93,6 +117,15 @@ impl Writer {
     /// lost if it were dropped half-way: only [`Self::run`] awaits it.
     async fn gather(&mut self, ends: &mut Ends) -> Option<Gathered> {
         let mut gathered = Gathered::default();
+        gathered.batch.turned_away = self.waiting.turned_away();
+        while gathered.weight < FULL_WEIGHT
+            && let Some((delivery, weight)) = self.waiting.pop()
+        {
+            gathered.add(delivery, weight);
+        }
+        if !gathered.is_empty() {
+            return Some(gathered);
+        }
         let mut deadline: Option<Instant> = None;
         while ends.deliveries || ends.settles {
             self.stats.store().rounds.inc();
@@ -125,6 +158,10 @@ impl Writer {
                 },
                 request = self.requests.recv(), if ends.settles => match request {
                     Some(Request::Damaged(damage)) => self.quarantine(&damage).await,
+                    Some(Request::Broken(segment, why)) => {
+                        gathered.batch.broken.push((segment, why));
+                        deadline.get_or_insert_with(|| Instant::now() + SETTLE_WAIT);
+                    }
                     Some(Request::Settle(settled, reply)) => {
                         let wait = Instant::now() + gathered.settle(settled, reply, &self.setup.pool);
                         if let Some(engine) = &self.engine {
@@ -136,7 +173,7 @@ impl Writer {
                 },
             }
         }
-        (!gathered.batch.settled.is_empty()).then_some(gathered)
+        (!gathered.is_empty()).then_some(gathered)
     }
 
     fn take_waiting(&mut self, gathered: &mut Gathered) {
@@ -178,31 +215,27 @@ impl Writer {
             };
             self.stats.store().rounds.inc();
             self.stats.store().condition.down(self.clock.now(), &error);
-            let waiting = Arc::get_mut(&mut batch).expect("the blocking thread gave its share back");
-            if matches!(error, StoreError::Full { .. }) && !waiting.settled.is_empty() {
-                // What is delivered makes room, so it goes first and alone.
-                let settled = Arc::new(Batch {
-                    settled: std::mem::take(&mut waiting.settled),
-                    only_settle: true,
-                    ..Batch::default()
-                });
-                match self.try_commit(&settled).await? {
+            let tried = Arc::get_mut(&mut batch).expect("the blocking thread gave its share back");
+            let mut only = Batch { only_settle: true, ..Batch::default() };
+            only.turned_away = self.waiting.turned_away();
+            if matches!(error, StoreError::Full { .. }) {
+                only.settled = std::mem::take(&mut tried.settled);
+            }
+            if !only.settled.is_empty() || (!only.turned_away.is_empty() && self.tried.is_none()) {
+                // What is delivered makes room, so it goes first and alone; and what is lost is put on record.
+                let only = Arc::new(only);
+                match self.try_commit(&only).await? {
                     Ok(_) => replies.drain(..).for_each(tell_settled),
-                    Err(_) => waiting.settled = Arc::into_inner(settled).map(|batch| batch.settled).unwrap_or_default(),
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(backoff.next_pause(fastrand::f64())) => {}
-                request = self.requests.recv(), if ends.settles => match request {
-                    // The retry meets the damage itself.
-                    Some(Request::Damaged(_)) => {}
-                    Some(Request::Settle(settled, reply)) => {
-                        waiting.settled.push(settled);
-                        replies.push(reply);
+                    Err(_) => {
+                        let only = Arc::into_inner(only).unwrap_or_default();
+                        tried.settled = only.settled;
+                        self.waiting.put_back(only.turned_away);
                     }
-                    None => ends.settles = false,
-                },
+                }
+            } else {
+                self.waiting.put_back(only.turned_away);
             }
+            self.wait(backoff.next_pause(fastrand::f64()), tried, &mut replies, ends).await;
         };
         self.deliveries.release(weight);
         let batch = Arc::into_inner(batch).expect("the blocking thread gave its share back");
@@ -211,28 +244,79 @@ impl Writer {
         if long { self.checkpoint().await } else { Ok(()) }
     }
 
+    /// Waits before a commit is tried again. What the forwarder settles ends the wait, since it makes room; what sources
+    /// send waits with it, as long as there is room for it in memory.
+    async fn wait(
+        &mut self,
+        pause: Duration,
+        tried: &mut Batch,
+        replies: &mut Vec<oneshot::Sender<()>>,
+        ends: &mut Ends,
+    ) {
+        let until = Instant::now() + pause;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(until) => return,
+                request = self.requests.recv(), if ends.settles => match request {
+                    // The retry, or the next pass, meets the damage itself.
+                    Some(Request::Damaged(_) | Request::Broken(..)) => {}
+                    Some(Request::Settle(settled, reply)) => {
+                        tried.settled.push(settled);
+                        replies.push(reply);
+                        return;
+                    }
+                    None => ends.settles = false,
+                },
+                delivery = self.deliveries.next(), if ends.deliveries && self.waiting.has_room() => match delivery {
+                    Some((delivery, weight)) => {
+                        let released = self.waiting.push(delivery, weight);
+                        self.deliveries.release(released);
+                    }
+                    None => ends.deliveries = false,
+                },
+            }
+        }
+    }
+
     /// One try; whether the log is long then. On an error the engine is gone: the next try reads everything back from disk.
     async fn try_commit(&mut self, batch: &Arc<Batch>) -> anyhow::Result<Result<bool, StoreError>> {
         let (engine, setup, names) = (self.engine.take(), self.setup.clone(), self.names.clone());
         let (shared, moment, tried) = (Arc::clone(batch), self.clock.look(), self.tried.take());
         let now = moment.now;
         let started = std::time::Instant::now();
-        let work = move || -> Result<Committed, (StoreError, Option<u64>)> {
+        let found_no_room = std::mem::take(&mut self.found_no_room);
+        let work = move || -> Result<Committed, Failed> {
             let (mut engine, salvage) = match engine {
                 Some(engine) => (engine, None),
-                None => quarantine::open(&setup, &names, now, true).map_err(|error| (error, tried))?,
+                None => quarantine::open(&setup, &names, now, true).map_err(|error| Failed::at(error, tried))?,
             };
+            if found_no_room {
+                engine.found_no_room(now);
+            }
             if tried.is_some_and(|tried| tried <= engine.last_record()) {
-                engine.make_durable().map_err(|error| (error, tried))?;
+                engine.make_durable().map_err(|error| Failed::at(error, tried))?;
                 return Ok(Committed { engine, salvage, report: Report::default(), long: true });
             }
-            engine.take_moment(&moment).map_err(|error| (error, Some(engine.last_record() + 1)))?;
-            let trying = engine.last_record() + 1;
-            let mut report = engine.commit(&shared, now).map_err(|error| (error, Some(trying)))?;
-            // If that cannot be told, the checkpoint will tell why.
-            let long = engine.is_log_long().unwrap_or(true);
-            report.written = engine.wear.take();
-            Ok(Committed { engine, salvage, report, long })
+            let mut trying = engine.last_record() + 1;
+            let taken = engine.take_moment(&moment).and_then(|()| {
+                trying = engine.last_record() + 1;
+                engine.commit(&shared, now)
+            });
+            match taken {
+                Ok(mut report) => {
+                    // Not worth failing for: the next commit meets the same trouble and reports it.
+                    let _ = engine.top_up(now);
+                    // If that cannot be told, the checkpoint will tell why.
+                    let long = engine.is_log_long().unwrap_or(true);
+                    report.written = engine.wear.take();
+                    Ok(Committed { engine, salvage, report, long })
+                }
+                Err(error) if engine.is_sound() => {
+                    Err(Failed { error, tried: None, engine: Some(Box::new((engine, salvage))) })
+                }
+                Err(error) => Err(Failed::at(error, Some(trying))),
+            }
         };
         Ok(match spawn_blocking(work).await.context("the store panicked")? {
             Ok(Committed { engine, salvage, report, long }) => {
@@ -240,74 +324,33 @@ impl Writer {
                 self.advance(engine, salvage);
                 Ok(long)
             }
-            Err((error, tried)) => {
+            Err(Failed { error, tried, engine }) => {
                 // A transaction that found no room is rolled back for certain; and settling twice does no harm.
-                let certain = matches!(error, StoreError::Full { .. }) || batch.only_settle;
-                self.tried = tried.filter(|_| !certain);
+                let full = matches!(error, StoreError::Full { .. });
+                self.tried = tried.filter(|_| !full && !batch.only_settle);
+                match engine {
+                    Some(sound) => {
+                        let (engine, salvage) = *sound;
+                        self.tell_level(&engine);
+                        self.advance(engine, salvage);
+                    }
+                    None => self.found_no_room = full,
+                }
                 Err(error)
             }
         })
     }
 
     /// Tells the outlet how far the store is.
-    fn advance(&mut self, engine: Engine, salvage: Option<Salvage>) {
+    pub(super) fn advance(&mut self, engine: Engine, salvage: Option<Salvage>) {
         let latest = engine.last_segment();
         self.head.send_if_modified(|head| {
             let before = *head;
             *head = Head { latest, generation: head.generation + u64::from(salvage.is_some()) };
             *head != before
         });
-        self.engine = Some(engine);
+        self.engine = engine.is_sound().then_some(engine);
         self.salvage = salvage.or(self.salvage.take());
-    }
-
-    /// The outlet cannot read the file: set it aside and go on with a fresh one.
-    async fn quarantine(&mut self, damage: &StoreError) {
-        self.stats.store().condition.down(self.clock.now(), damage);
-        let (engine, setup, names, now) =
-            (self.engine.take(), self.setup.clone(), self.names.clone(), self.clock.now());
-        let work = move || {
-            drop(engine);
-            quarantine::replace(&setup, &names, now)
-        };
-        // On an error the next commit opens whatever there is then, and reports what is wrong with it.
-        match spawn_blocking(work).await {
-            Ok(Ok((engine, salvage))) => self.advance(engine, Some(salvage)),
-            Ok(Err(error)) => self.stats.store().condition.down(self.clock.now(), error),
-            Err(panic) => self.stats.store().condition.down(self.clock.now(), panic),
-        }
-    }
-
-    /// Brings some of a damaged file back, between two commits.
-    async fn bring_back(&mut self) -> anyhow::Result<()> {
-        if self.salvage.is_none() || self.engine.is_none() {
-            return Ok(());
-        }
-        let (Some(mut salvage), Some(mut engine)) = (self.salvage.take(), self.engine.take()) else { return Ok(()) };
-        let work = move || {
-            let done = salvage.step(&engine.db);
-            let done = done.and_then(|done| if done { engine.recount().map(|()| done) } else { Ok(done) });
-            (engine, salvage, done)
-        };
-        let (engine, salvage, done) = spawn_blocking(work).await.context("the store panicked")?;
-        match done {
-            Ok(true) => {
-                // What came back is older than what the outlet has seen.
-                self.head.send_modify(|head| head.generation += 1);
-                engine.tell(self.stats.store());
-                self.engine = Some(engine);
-            }
-            Ok(false) => {
-                self.engine = Some(engine);
-                self.salvage = Some(salvage);
-            }
-            Err(error) => {
-                // There may be room later, or the fresh file is damaged too; the next commit tells.
-                self.stats.store().condition.down(self.clock.now(), &error);
-                self.salvage = Some(salvage);
-            }
-        }
-        Ok(())
     }
 
     /// Copies the log into the file. After the receipts: nobody waits for it.
@@ -329,51 +372,5 @@ impl Writer {
             Err(error) => self.stats.store().condition.down(self.clock.now(), &error),
         }
         Ok(())
-    }
-
-    fn tell(&self, engine: &Engine, report: Report, took: Duration) {
-        let stats = self.stats.store();
-        let now = self.clock.now();
-        stats.condition.up(now, format_args!("writing {}", self.setup.path.display()));
-        if let Some(loss) = report.refused {
-            let most = self.setup.max_sensors;
-            let words = format_args!(
-                "site.max_sensors ({most}) is reached, or there are too many field names: readings with further names are \
-                 refused and stand in the ledger"
-            );
-            stats.sensor_condition.lost(now, words);
-            stats.sensor_limit.inc_by(loss.samples);
-        }
-        if report.thinned > 0 {
-            let words = format_args!(
-                "store.max_bytes is nearly used up: the oldest undelivered buckets keep their rollups only, {} samples went now",
-                report.thinned
-            );
-            stats.room_condition.lost(now, words);
-            stats.thinned.inc_by(report.thinned);
-        }
-        if report.evicted > 0 {
-            let words = format_args!(
-                "store.max_bytes is used up: the oldest undelivered buckets are deleted, {} now; the ledger tells of which times",
-                report.evicted
-            );
-            stats.room_condition.lost(now, words);
-        }
-        stats.readings.inc_by(report.readings);
-        stats.duplicates.inc_by(report.duplicates);
-        stats.redelivered.inc_by(report.redelivered);
-        stats.sealed.inc_by(report.sealed);
-        stats.late.inc_by(report.late);
-        stats.dead_letters.inc_by(report.dead_letters);
-        stats.evicted.inc_by(report.evicted);
-        stats.written.inc_by(report.written);
-        stats.restamped.inc_by(report.restamped);
-        stats.unsynced.inc_by(report.unsynced);
-        if report.committed {
-            stats.commits.inc();
-            stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));
-            stats.last_commit_ms.set(now.as_millis());
-        }
-        engine.tell(stats);
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::Subject;
-use crate::stats::{Condition, SourceStats};
+use crate::model::LossReason;
+use crate::stats::{Condition, SourceStats, StoreStats};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -56,12 +58,17 @@ impl Collector for Facts {
             one(&mut encoder, name, help, &ConstCounter::new(value))?;
         }
         let gauges = [
+            ("store_accepted_readings", "Taken charge of since the file was born", store.accepted.get()),
+            ("store_delivered_readings", "Of these, proven stored upstream", store.delivered.get()),
+            ("store_stored_readings", "Of these, in open or sealed buckets", store.stored.get()),
             ("store_sensors", "Sensors known", store.sensors.get()),
             ("store_open_buckets", "Buckets that are open", store.open_buckets.get()),
             ("store_backlog_buckets", "Sealed buckets not yet delivered", store.backlog_buckets.get()),
             ("store_backlog_segments", "Segments they lie in", store.backlog_segments.get()),
             ("store_bytes", "Bytes in use on disk", store.bytes.get()),
             ("store_max_bytes", "Bytes that may be used on disk", store.max_bytes.get()),
+            ("store_fill_percent", "How much of it is used up", store.fill_percent.get()),
+            ("store_alarm_percent", "The alarm that stands: 70, 90, or 0 for none", store.alarm_percent.get()),
             ("store_commit_microseconds", "How long the last commit took", store.commit_us.get()),
             ("store_up", "1 if the store can write", up(&store.condition)),
             ("clock_trusted", "1 if the time is believed", up(&store.clock_condition)),
@@ -83,21 +90,8 @@ impl Collector for Facts {
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
-        let sources = self.0.stats.sources();
-        let per_source: [(&str, &str, Count); 6] = [
-            ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
-            ("source_readings", "Readings handed to the store", |s| s.readings.get()),
-            ("source_refused", "What could not be taken", |s| s.refused.get()),
-            ("source_left_out", "Values left out by a deadband or minimum interval", |s| s.left_out.get()),
-            ("source_rollovers", "Counters that fell", |s| s.rollovers.get()),
-            ("source_restarts", "New starts after an error", |s| s.restarts.get()),
-        ];
-        for (name, help, value) in per_source {
-            family(&mut encoder, name, help, &sources, |source| ConstCounter::new(value(source)))?;
-        }
-        family(&mut encoder, "source_up", "1 if its line or connection is up", &sources, |s| {
-            ConstGauge::new(up(&s.condition))
-        })
+        losses(&mut encoder, store)?;
+        per_source(&mut encoder, &self.0.stats.sources())
     }
 }
 
@@ -105,6 +99,32 @@ impl Facts {
     fn uptime(&self) -> i64 {
         i64::try_from(self.0.clock.now().since(self.0.started).as_secs()).unwrap_or(i64::MAX)
     }
+}
+
+/// What every source has counted.
+fn per_source(encoder: &mut DescriptorEncoder<'_>, sources: &[Arc<SourceStats>]) -> fmt::Result {
+    let counters: [(&str, &str, Count); 6] = [
+        ("source_messages", "Messages, frames or lines", |s| s.messages.get()),
+        ("source_readings", "Readings handed to the store", |s| s.readings.get()),
+        ("source_refused", "What could not be taken", |s| s.refused.get()),
+        ("source_left_out", "Values left out by a deadband or minimum interval", |s| s.left_out.get()),
+        ("source_rollovers", "Counters that fell", |s| s.rollovers.get()),
+        ("source_restarts", "New starts after an error", |s| s.restarts.get()),
+    ];
+    for (name, help, value) in counters {
+        family(encoder, name, help, sources, |source| ConstCounter::new(value(source)))?;
+    }
+    family(encoder, "source_up", "1 if its line or connection is up", sources, |s| ConstGauge::new(up(&s.condition)))
+}
+
+/// The accounts' last part: what is lost, by reason.
+fn losses(encoder: &mut DescriptorEncoder<'_>, store: &StoreStats) -> fmt::Result {
+    let help = "Of those taken charge of, in the loss ledger";
+    let mut lost = encoder.encode_descriptor("store_lost_readings", help, None, MetricType::Gauge)?;
+    for (reason, gauge) in LossReason::ALL.iter().zip(&store.lost) {
+        gauge.encode(lost.encode_family(&[("reason", reason.word())])?)?;
+    }
+    Ok(())
 }
 
 fn one(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {

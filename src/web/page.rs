@@ -74,6 +74,7 @@ fn clock(status: &Status) -> Markup {
 
 fn store(status: &Status) -> Markup {
     let store = &status.store;
+    let lost = store.ledger.values().sum::<i64>();
     let size = |bytes: i64| ByteSize::b(u64::try_from(bytes).unwrap_or(0)).display().iec().to_string();
     html! {
         table {
@@ -83,8 +84,17 @@ fn store(status: &Status) -> Markup {
             (row("open buckets", store.open_buckets))
             (row("sealed buckets", store.sealed))
             (row("waiting for delivery", store.backlog_buckets))
-            tr { td { "disk" } td { (size(store.bytes)) " of " (size(store.max_bytes)) } }
+            tr {
+                td { "disk" }
+                td.down[store.alarm_percent > 0] {
+                    (size(store.bytes)) " of " (size(store.max_bytes)) " · " (store.fill_percent) " % used"
+                }
+            }
             tr { td { "written to the card" } td { (ByteSize::b(store.written_bytes).display().iec()) } }
+            tr {
+                td { "readings accepted" }
+                td { (store.accepted) " = " (store.delivered) " delivered + " (store.stored) " stored + " (lost) " lost" }
+            }
             (row("dead letters", store.dead_letters))
             @if store.thinned > 0 { tr { td { "samples thinned for want of room" } td.down { (store.thinned) } } }
             @if store.evicted > 0 { tr { td { "evicted for want of room" } td.down { (store.evicted) } } }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Subject;
-use crate::model::Timestamp;
-use crate::stats::{Condition, SourceStats, State};
+use crate::model::{LossReason, Timestamp};
+use crate::stats::{Condition, SourceStats, State, StoreStats};
 
 /// How a running daemon stands. Times are RFC 3339, `null` where something has not happened yet.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -62,6 +62,14 @@ pub struct ClockStatus {
 pub struct StoreStatus {
     /// Whether it can write.
     pub condition: ConditionStatus,
+    /// Readings taken charge of since the store's file was born. Always `delivered` + `stored` + the sum of `ledger`.
+    pub accepted: i64,
+    /// Of these, proven stored upstream.
+    pub delivered: i64,
+    /// Of these, in open or sealed buckets.
+    pub stored: i64,
+    /// Of these, in the loss ledger, by reason.
+    pub ledger: BTreeMap<String, i64>,
     /// Readings on disk.
     pub readings: u64,
     /// Readings that were there already and are kept once.
@@ -94,6 +102,10 @@ pub struct StoreStatus {
     pub bytes: i64,
     /// Bytes that may be used.
     pub max_bytes: i64,
+    /// How much of it is used up, in percent of what data can have.
+    pub fill_percent: i64,
+    /// The alarm that stands: 70, 90, or 0 for none.
+    pub alarm_percent: i64,
     /// Transactions committed.
     pub commits: u64,
     /// How long the last took, in microseconds.
@@ -171,6 +183,10 @@ impl Status {
             },
             store: StoreStatus {
                 condition: condition(&store.condition),
+                accepted: store.accepted.get(),
+                delivered: store.delivered.get(),
+                stored: store.stored.get(),
+                ledger: ledger(store),
                 readings: store.readings.get(),
                 duplicates: store.duplicates.get(),
                 redelivered: store.redelivered.get(),
@@ -187,6 +203,8 @@ impl Status {
                 written_bytes: store.written.get(),
                 bytes: store.bytes.get(),
                 max_bytes: store.max_bytes.get(),
+                fill_percent: store.fill_percent.get(),
+                alarm_percent: store.alarm_percent.get(),
                 commits: store.commits.get(),
                 commit_us: store.commit_us.get(),
                 last_commit: instant(store.last_commit_ms.get()),
@@ -205,6 +223,10 @@ impl Status {
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),
         }
     }
+}
+
+fn ledger(store: &StoreStats) -> BTreeMap<String, i64> {
+    LossReason::ALL.iter().zip(&store.lost).map(|(reason, lost)| (reason.word().to_owned(), lost.get())).collect()
 }
 
 fn of_source(source: &SourceStats) -> SourceStatus {

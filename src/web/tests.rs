@@ -35,7 +35,7 @@ fn keys_of(value: &serde_json::Value, into: &mut Vec<String>) {
 
 /// `a_{b,c}_d` is `a_b_d` and `a_c_d`; labels are left out.
 fn expanded(name: &str) -> Vec<String> {
-    let name = name.split("{source,").next().unwrap_or(name);
+    let name = ["{source,", "{reason"].iter().fold(name, |name, label| name.split(label).next().unwrap_or(name));
     match name.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?))) {
         Some((head, (middle, tail))) => middle.split(',').map(|word| format!("{head}{word}{tail}")).collect(),
         None => vec![name.to_owned()],
@@ -47,7 +47,7 @@ fn every_field_of_the_status_is_documented() {
     let mut keys = Vec::new();
     keys_of(&serde_json::to_value(Status::of(&subject())).unwrap(), &mut keys);
     assert!(keys.len() > 40, "{keys:?}");
-    let words: Vec<_> = section().split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let words: Vec<_> = section().split(|c: char| !c.is_alphanumeric() && !"_-".contains(c)).collect();
     for key in keys {
         assert!(words.contains(&key.as_str()), "docs/OPERATIONS.md does not mention `{key}` of /status.json");
     }

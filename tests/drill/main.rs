@@ -79,7 +79,8 @@ fn kills(kills: usize) {
 fn shut_downs(cuts: usize) {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let mut card = Ext4::new(folder.path(), MEBIBYTES).expect("a private ext4 needs root, mkfs.ext4 and loop devices");
+    let mut card =
+        Ext4::new(folder.path(), MEBIBYTES, "noatime").expect("a private ext4 needs root, mkfs.ext4 and loop devices");
     let mut account = Account::default();
     let mut random = fastrand::Rng::with_seed(6);
     for _ in 0..cuts {

@@ -81,6 +81,8 @@ fn a_file_of_every_version_is_read_to_the_last_reading() {
         let folder = tempfile::tempdir().unwrap();
         unpack_set(folder.path(), &base, &wal);
         let told = runtime().block_on(tell(folder.path())).unwrap().lines();
+        // Since version 2 reasons are fixed words.
+        let expected = expected.replace("too many sensors", "too-many-sensors");
         let missing: Vec<_> = expected.lines().filter(|line| !told.lines().any(|other| other == *line)).collect();
         assert!(missing.is_empty(), "version {v}: {} lines are missing, such as {:?}", missing.len(), missing[0]);
         assert_eq!(told.lines().count(), expected.lines().count(), "version {v}: nothing is there twice");

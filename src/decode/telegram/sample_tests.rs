@@ -43,7 +43,8 @@ fn from_device(text: &[u8]) -> Vec<u8> {
 pub(crate) fn decode(mut decoder: impl Decoder, bytes: &[u8], size: usize, arrival: Timestamp) -> Vec<Telegram> {
     let zone = times::zone("Europe/Amsterdam").unwrap();
     let local = Local { zone: Some(&zone), arrival };
-    let context = Context { local, admission: Admission { max_future: std::time::Duration::from_secs(600) } };
+    let context =
+        Context { local, admission: Admission { max_future: std::time::Duration::from_secs(600), max_age: None } };
     let mut out = Vec::new();
     bytes.chunks(size.min(bytes.len().max(1))).for_each(|chunk| decoder.push(chunk, &context, &mut out));
     decoder.finish(&context, &mut out);

@@ -21,7 +21,7 @@ use super::{Intake, Kind, Source};
 use crate::decode::line::{Piece, Rules, Splitter};
 use crate::decode::telegram::line_advice;
 use crate::decode::times::Local;
-use crate::model::{Reading, SensorName, Timestamp};
+use crate::model::{Reading, SensorName, Timestamp, TurnedAway};
 use crate::store::{Closed, Delivery};
 
 /// Refused lines in a row after which the source is told to be out of order.
@@ -182,6 +182,7 @@ impl Reader {
                     self.refusals = 0;
                 }
                 delivery.readings.extend(read.reading);
+                delivery.refused.extend(read.turned_away);
                 true
             }
             Err(words) => {
@@ -201,20 +202,21 @@ impl Reader {
             (None, Some(sensor)) => sensor.clone(),
             (None, None) => return Err("line names no sensor".to_owned()),
         };
-        if let Some(at) = decoded.time {
-            intake.admission.check(at, now).map_err(|error| error.to_string())?;
+        let mut refused = decoded.refused;
+        let mut turned_away = None;
+        if let Some(Err(why)) = decoded.time.map(|at| intake.admission.check(at, now)) {
+            refused.push(why.to_string());
+            let at = decoded.time.unwrap_or(now);
+            turned_away =
+                (!decoded.fields.is_empty()).then(|| TurnedAway { sensor: sensor.clone(), at, reason: why.reason() });
         }
         let mut reading = None;
-        if !decoded.fields.is_empty() {
+        if !decoded.fields.is_empty() && turned_away.is_none() {
             let made = Reading::new(sensor, decoded.time.unwrap_or(now), decoded.fields);
             reading = Some(made.map_err(|error| error.to_string())?);
         }
-        Ok(Some(Read {
-            reading,
-            refused: decoded.refused,
-            absent: decoded.absent,
-            is_cut: decoded.has_remains || decoded.is_first_refused,
-        }))
+        let is_cut = decoded.has_remains || decoded.is_first_refused;
+        Ok(Some(Read { reading, turned_away, refused, absent: decoded.absent, is_cut }))
     }
 
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {
@@ -236,6 +238,8 @@ impl Reader {
 /// What a line gave.
 struct Read {
     reading: Option<Reading>,
+    /// Understood, and not taken because of its time.
+    turned_away: Option<TurnedAway>,
     refused: Vec<String>,
     absent: Vec<String>,
     /// Its beginning may be missing: something is left over, or the first value cannot be read.

@@ -23,7 +23,7 @@ fn intake() -> (Intake, crate::store::Deliveries) {
     let (inlet, deliveries) = crate::store::inlet();
     let clock = Clock::virtual_from(Timestamp::from_millis(1_772_366_400_000).unwrap());
     let stats = Stats::default().source(&name, "line");
-    let admission = Admission { max_future: Duration::from_secs(600) };
+    let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
     (Intake { clock, stats, admission, timezone: None, name, inlet }, deliveries)
 }
 

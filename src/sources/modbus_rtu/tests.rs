@@ -55,7 +55,7 @@ fn intake() -> (Intake, Deliveries) {
     let intake = Intake {
         clock: Clock::virtual_from(Timestamp::from_millis(1_796_043_600_000).unwrap()),
         stats: Stats::default().source(&name, "modbus-rtu"),
-        admission: Admission { max_future: Duration::from_secs(600) },
+        admission: Admission { max_future: Duration::from_secs(600), max_age: None },
         timezone: None,
         name,
         inlet,

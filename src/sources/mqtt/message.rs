@@ -87,6 +87,7 @@ impl Reader {
             Became::Taken(taken) => {
                 self.tell(&taken, &message.topic, intake, now);
                 delivery.readings = taken.readings;
+                delivery.refused = taken.turned_away;
                 delivery.stamped = taken.stamped;
                 (!taken.refused.is_empty()).then(|| taken.refused.to_string())
             }

@@ -12,7 +12,7 @@ use super::topic::BadTime;
 use crate::decode::damp::{Damper, Verdict};
 use crate::decode::found::{Decoded, Measured, Refused};
 use crate::decode::shape::Outcome;
-use crate::model::{Admission, Fields, Implausible, MAX_FIELDS, Reading, SensorName, Timestamp, Value};
+use crate::model::{Admission, Fields, Implausible, MAX_FIELDS, Reading, SensorName, Timestamp, TurnedAway, Value};
 
 /// A claimed time so far ahead is rather a counter.
 const SURELY_NO_TIME: std::time::Duration = std::time::Duration::from_secs(366 * 24 * 3600);
@@ -21,6 +21,8 @@ const SURELY_NO_TIME: std::time::Duration = std::time::Duration::from_secs(366 *
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Taken {
     pub(super) readings: Vec<Reading>,
+    /// Understood, and not taken because of their times.
+    pub(super) turned_away: Vec<TurnedAway>,
     /// Whether all of them bear the time of their arrival.
     pub(super) stamped: bool,
     pub(super) refused: Refused,
@@ -65,11 +67,16 @@ impl Judge<'_> {
         let sensor = self.named.sensor(measured.sensor.as_deref(), measured.part.as_deref())?;
         let at = match measured.at.map(|at| self.believed(at, measured.is_meant)).transpose() {
             Ok(at) => at,
-            Err(reason) if self.recipe.bad_time == BadTime::Arrival => {
+            Err((_, reason)) if self.recipe.bad_time == BadTime::Arrival => {
                 taken.notes.push(format!("time of arrival taken: {reason}"));
                 None
             }
-            Err(reason) => return Err(reason),
+            Err((why, words)) => {
+                if let (Some(at), false) = (measured.at, measured.fields.is_empty()) {
+                    taken.turned_away.push(TurnedAway { sensor, at, reason: why.reason() });
+                }
+                return Err(words);
+            }
         };
         let mut fields = measured.fields;
         if !self.recipe.options.is_empty() {
@@ -87,19 +94,22 @@ impl Judge<'_> {
         Reading::new(sensor, at.unwrap_or(self.now), fields).map(Some).map_err(|e| e.to_string())
     }
 
-    fn believed(&self, at: Timestamp, is_meant: bool) -> Result<Timestamp, String> {
+    fn believed(&self, at: Timestamp, is_meant: bool) -> Result<Timestamp, (Implausible, String)> {
         match self.admission.check(at, self.now) {
             Ok(()) => Ok(at),
             Err(Implausible::Past(_)) if is_meant => Ok(at),
-            Err(error) => Err(match error {
-                Implausible::Past(at) if at > Timestamp::EPOCH => {
-                    format!("{error} (or it counts from its own start; without a time the arrival counts)")
-                }
-                Implausible::Future { ahead, .. } if ahead > SURELY_NO_TIME => {
-                    format!("{error} (is it a counter rather than a time?)")
-                }
-                _ => error.to_string(),
-            }),
+            Err(error) => {
+                let words = match error {
+                    Implausible::Past(at) if at > Timestamp::EPOCH => {
+                        format!("{error} (or it counts from its own start; without a time the arrival counts)")
+                    }
+                    Implausible::Future { ahead, .. } if ahead > SURELY_NO_TIME => {
+                        format!("{error} (is it a counter rather than a time?)")
+                    }
+                    _ => error.to_string(),
+                };
+                Err((error, words))
+            }
         }
     }
 

@@ -28,7 +28,7 @@ async fn replay(kind: &str, settings: serde_json::Value, steps: Vec<Step>) -> (V
     let (inlet, mut deliveries) = crate::store::inlet();
     let clock = Clock::virtual_from(Timestamp::from_millis(1_772_366_400_000).unwrap());
     let stats = Stats::default().source(&name, "x");
-    let admission = Admission { max_future: Duration::from_secs(600) };
+    let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
     let intake = Intake { clock, stats, admission, timezone: None, name, inlet };
     let over = Arc::new(Notify::new());
     let mut source = config.replay(Recording { steps, topic: None }, Arc::clone(&over)).unwrap();

@@ -81,7 +81,7 @@ async fn thinned_buckets_show_their_rollup_also_after_delivery() {
     let folder = tempfile::tempdir().unwrap();
     let thin = |config: &mut Config| config.max_bytes = ByteSize::mib(5);
     let mut site = site_with(folder.path(), clock(), thin, 500, 100).await;
-    for n in 0..700 {
+    for n in 0..1100 {
         site.commit(Delivery { urgent: true, ..noise(n, 500) }).await;
     }
     assert!(site.stats.store().thinned.get() > 0);

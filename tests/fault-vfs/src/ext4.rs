@@ -17,18 +17,24 @@ const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
 pub struct Ext4 {
     folder: PathBuf,
     device: PathBuf,
+    options: String,
     mounted: bool,
 }
 
 impl Ext4 {
-    /// Makes one of so many mebibytes below `folder`, and mounts it.
-    pub fn new(folder: &Path, mebibytes: u64) -> io::Result<Self> {
+    /// Makes one of so many mebibytes below `folder`, and mounts it with these options.
+    pub fn new(folder: &Path, mebibytes: u64, options: &str) -> io::Result<Self> {
         let image = folder.join("image");
         fs::create_dir_all(folder.join("mount"))?;
         fs::File::create(&image)?.set_len(mebibytes << 20)?;
         run(Command::new("mkfs.ext4").arg("-q").arg(&image))?;
         let device = run(Command::new("losetup").args(["--find", "--show"]).arg(&image))?;
-        let mut made = Self { folder: folder.to_owned(), device: device.trim().into(), mounted: false };
+        let mut made = Self {
+            folder: folder.to_owned(),
+            device: device.trim().into(),
+            options: options.to_owned(),
+            mounted: false,
+        };
         made.mount()?;
         Ok(made)
     }
@@ -66,7 +72,7 @@ impl Ext4 {
     }
 
     fn mount(&mut self) -> io::Result<()> {
-        run(Command::new("mount").args(["-o", "noatime"]).arg(&self.device).arg(self.path()))?;
+        run(Command::new("mount").args(["-o", &self.options]).arg(&self.device).arg(self.path()))?;
         self.mounted = true;
         Ok(())
     }

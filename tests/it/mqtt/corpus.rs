@@ -81,7 +81,8 @@ fn replay(expect: &Json, topic: &str) -> Replay {
     );
     let config: Config = toml::from_str(&table).unwrap();
     let zone = times::zone(expect["site_timezone"].as_str().unwrap()).unwrap();
-    let mut replay = Replay::new(&config, Some(&zone), Admission { max_future: Duration::from_secs(600) }).unwrap();
+    let mut replay =
+        Replay::new(&config, Some(&zone), Admission { max_future: Duration::from_secs(600), max_age: None }).unwrap();
     for needed in expect["needs"].as_array().into_iter().flatten() {
         let path = folder().join(format!("{}.expect.json", needed.as_str().unwrap()));
         let needed: Json = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

@@ -46,7 +46,7 @@ fn every_piece_of_a_site_file_takes_the_samples_of_its_family() {
     let mut shown = std::collections::BTreeSet::new();
     for (name, config) in sources() {
         let zone = times::zone("Europe/Amsterdam").unwrap();
-        let admission = Admission { max_future: Duration::from_secs(600) };
+        let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
         for family in config.topics.iter().flat_map(|topic| families(topic.decode)) {
             let mut taken = 0;
             for expect in expectations().iter().filter(|expect| expect["family"] == family) {
@@ -73,7 +73,8 @@ fn every_piece_of_a_site_file_takes_the_samples_of_its_family() {
 /// One message through the source of that name; readings as `sensor name=value …`, then `! reasons`.
 fn check(source: &str, topic: &str, payload: &[u8], expected: &str) {
     let (_, config) = sources().into_iter().find(|(name, _)| name == source).unwrap();
-    let mut replay = Replay::new(&config, None, Admission { max_future: Duration::from_secs(600) }).unwrap();
+    let mut replay =
+        Replay::new(&config, None, Admission { max_future: Duration::from_secs(600), max_age: None }).unwrap();
     let arrival = tipbucket::model::Timestamp::from_millis(1_772_366_400_000).unwrap();
     let seen = replay.message(topic, payload, arrival);
     let readings = seen.readings.iter().map(|reading| {

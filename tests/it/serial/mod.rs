@@ -50,7 +50,7 @@ impl Running {
         let name = SourceName::new("line").unwrap();
         let stats = Stats::default().source(&name, kind);
         let (inlet, deliveries) = inlet();
-        let admission = Admission { max_future: Duration::from_secs(600) };
+        let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
         let intake = Intake { name, clock, stats: Arc::clone(&stats), admission, timezone, inlet };
         let task = tokio::spawn(supervise(config.build(), intake));
         Self { task, deliveries, stats, readings: Vec::new(), letters: Vec::new() }

@@ -42,7 +42,7 @@ pub fn start(table: &str) -> Running {
         name,
         clock: Clock::system(),
         stats: Arc::clone(&stats),
-        admission: Admission { max_future: Duration::from_secs(600) },
+        admission: Admission { max_future: Duration::from_secs(600), max_age: None },
         timezone: None,
         inlet,
     };

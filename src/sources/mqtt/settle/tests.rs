@@ -14,7 +14,7 @@ fn replay(topic: &str) -> Replay {
     let config: Config = toml::from_str(&table).unwrap();
     assert_eq!(config.find_contradictions(), [], "{topic}");
     let zone = times::zone("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
-    Replay::new(&config, Some(&zone), Admission { max_future: Duration::from_secs(600) }).unwrap()
+    Replay::new(&config, Some(&zone), Admission { max_future: Duration::from_secs(600), max_age: None }).unwrap()
 }
 
 /// Readings as `sensor@seconds name=value …` (seconds after the arrival, if it is not that), then `~note` and `!reason`.
@@ -169,7 +169,8 @@ fn one_source_understands_an_edge_node_across_its_topics() {
     let table = "url = 'mqtt://b'\nclient_id = 'g'\n[[topics]]\nfilter = 'spBv1.0/g/NBIRTH/#'\ndecode = 'sparkplug-b'\n\
                  [[topics]]\nfilter = '#'\ndecode = 'auto'\n";
     let config: Config = toml::from_str(table).unwrap();
-    let mut replay = Replay::new(&config, None, Admission { max_future: Duration::from_secs(600) }).unwrap();
+    let mut replay =
+        Replay::new(&config, None, Admission { max_future: Duration::from_secs(600), max_age: None }).unwrap();
     let now = Timestamp::from_millis(ARRIVAL_MS).unwrap();
     // Temp, alias 1, Float 21.5; then alias 1, 22.25.
     let birth = b"\x12\x0f\x0a\x04Temp\x10\x01\x20\x09\x65\0\0\xac\x41\x18\0";

@@ -63,6 +63,7 @@ impl Gateway {
             when_full: WhenFull::Evict,
             max_sensors: 100,
             clock: config,
+            blocks: Default::default(),
             policies: policies(max_samples),
             write_behind: Duration::from_secs(30),
             keep: (Duration::ZERO, Duration::ZERO),
