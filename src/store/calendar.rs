@@ -33,6 +33,8 @@ pub(super) struct Calendar {
     pub number: u64,
     /// By how many milliseconds stamps of a boot must be moved, for boots that were trusted and still have held samples.
     pub corrections: Vec<(u64, i64)>,
+    /// The latest time that the clock itself is known to have said in an earlier run; found anew at each start.
+    pub said: Timestamp,
 }
 
 impl Calendar {
@@ -86,6 +88,7 @@ impl Calendar {
     /// `all` of everything else, of which a time may have been told by a device and be far ahead.
     pub(super) fn catch_up(&mut self, line: Timestamp, all: Timestamp) {
         let noted = self.known.newest;
+        self.said = self.known.trusted.max(line);
         self.known.newest = noted.max(line).max(all.min(noted.plus(NOTE_EVERY)));
     }
 
@@ -155,7 +158,7 @@ impl Calendar {
         for _ in 0..input.bounded(MAX_BOOTS)? {
             corrections.push((input.varint()?, input.signed()?));
         }
-        Ok(Self { known, number, corrections })
+        Ok(Self { known, number, corrections, said: Timestamp::EPOCH })
     }
 }
 

@@ -256,7 +256,7 @@ impl Engine {
             self.state.calendar_is_new = true;
         }
         let before = self.state.moment.replace(moment.clone());
-        let last = before.as_ref().map_or(self.state.calendar.known.newest, |before| before.now);
+        let last = before.as_ref().map_or(self.state.calendar.said, |before| before.now);
         let stepped = last > moment.now.plus(STEP_BACK);
         if stepped || before.is_none() {
             let State { bucketer, setup, names, .. } = &mut self.state;

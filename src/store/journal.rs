@@ -1,6 +1,6 @@
 //! The journal: redo records in fixed slots, each slot one leaf page that is overwritten in place.
 //!
-//! A record is cut into pieces; a slot holds `record number · low mark · piece · pieces · length · bytes`. The low mark
+//! A record is cut into pieces; a slot holds `record number · low mark · piece · pieces · length · check · bytes`. The low mark
 //! is the lowest record that is still needed when this one is written, so trimming the journal writes nothing: slots of
 //! older records are simply used again. The free list lives in memory and is found again at start.
 
@@ -62,7 +62,8 @@ impl Journal {
             self.buffer.extend_from_slice(&low.to_le_bytes());
             self.buffer.extend_from_slice(&(i as u32).to_le_bytes());
             self.buffer.extend_from_slice(&count.to_le_bytes());
-            self.buffer.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+            self.buffer.extend_from_slice(&(piece.len() as u16).to_le_bytes());
+            self.buffer.extend_from_slice(&check(&self.buffer).to_le_bytes());
             self.buffer.extend_from_slice(piece);
             self.buffer.resize(SLOT_BYTES, 0);
             let slot = match self.free.pop() {
@@ -138,8 +139,11 @@ impl Journal {
                     newest = newest.max((header.seq, header.low));
                     slots.push((header.seq, header.piece, slot));
                 }
-                // A slot without a header holds nothing that could be used; it is overwritten.
-                Err(_) => replay.journal.free.push(slot),
+                // It holds nothing that could be used; it is overwritten.
+                Err(_) => {
+                    tracing::error!("slot {slot} of the journal is damaged: a record that needs it is lost");
+                    replay.journal.free.push(slot);
+                }
             }
         }
         let (last, low) = newest;
@@ -160,8 +164,29 @@ impl Journal {
             let pieces = record.iter().map(piece_of).collect();
             replay.records.push(Stored { seq: record[0].0, pieces });
         }
+        replay.tell_of_gaps(low);
         Ok(replay)
     }
+}
+
+impl Replay {
+    /// Each commit has a record, so their numbers have no gaps.
+    fn tell_of_gaps(&self, low: u64) {
+        let expected = (self.last + 1).saturating_sub(low.max(1));
+        let missing = expected.saturating_sub(self.records.len() as u64);
+        if missing > 0 {
+            let last = self.last;
+            tracing::error!(
+                "{missing} records of the journal between {low} and {last} are missing: what they held is lost"
+            );
+        }
+    }
+}
+
+/// Checksum of a slot's header, which no record's own covers; never 0, which is a slot from before there was one.
+fn check(header: &[u8]) -> u16 {
+    let sum = crc32fast::hash(header);
+    ((sum >> 16) as u16 ^ sum as u16).max(1)
 }
 
 struct Header {
@@ -179,9 +204,11 @@ fn header(data: &[u8]) -> Result<Header, Damaged> {
         low: u64::from_le_bytes(input.array()?),
         piece: u32::from_le_bytes(input.array()?),
         pieces: u32::from_le_bytes(input.array()?),
-        length: u32::from_le_bytes(input.array()?) as usize,
+        length: u16::from_le_bytes(input.array()?).into(),
     };
-    let sound = header.seq > 0 && header.low <= header.seq + 1 && header.piece < header.pieces;
+    let sum = u16::from_le_bytes(input.array()?);
+    let checked = sum == 0 || sum == check(&data[..HEADER_BYTES - 2]);
+    let sound = checked && header.seq > 0 && header.low <= header.seq + 1 && header.piece < header.pieces;
     if sound && header.pieces as usize <= MAX_PIECES && header.length <= input.left() {
         Ok(header)
     } else {
@@ -268,5 +295,19 @@ mod tests {
         let records = Journal::read(&db).unwrap().records;
         assert!(records[0].read(&db).unwrap().is_err());
         assert_eq!(records[1].read(&db).unwrap().as_deref(), Ok(&b"two"[..]));
+    }
+
+    #[test]
+    fn a_header_that_changed_is_not_believed() {
+        for byte in 0..HEADER_BYTES {
+            let db = database();
+            let mut journal = Journal::default();
+            journal.write(&db, 1, 1, b"one").unwrap();
+            journal.write(&db, 2, 1, b"two").unwrap();
+            let mut data: Vec<u8> = db.query_row("SELECT data FROM slot WHERE id = 2", [], |row| row.get(0)).unwrap();
+            data[byte] ^= 0x40;
+            db.execute("UPDATE slot SET data = ?1 WHERE id = 2", [data]).unwrap();
+            assert_eq!(read(&db), [(1, b"one".to_vec())], "byte {byte}");
+        }
     }
 }

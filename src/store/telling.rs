@@ -55,6 +55,7 @@ impl Writer {
         stats.restamped.inc_by(report.restamped);
         stats.unsynced.inc_by(report.unsynced);
         if report.committed {
+            tracing::debug!("committed {} readings, {} sealed buckets in {took:.1?}", report.readings, report.sealed);
             stats.commits.inc();
             stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));
             stats.last_commit_ms.set(now.as_millis());
