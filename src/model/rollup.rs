@@ -35,7 +35,7 @@ pub(crate) fn rollups(samples: &[Sample]) -> Vec<(FieldName, FieldStats)> {
     collect(samples.iter().map(|sample| &sample.fields[..]))
 }
 
-/// As [`rollups`], of rows: fields by number.
+/// As `rollups`, of rows: fields by number.
 pub fn row_rollups(rows: &[Row]) -> Vec<(u32, FieldStats)> {
     collect(rows.iter().map(|row| &row.fields[..]))
 }
