@@ -6,16 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rtime_clock::adjtime::{Timex, adjtimex};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Signs;
 use crate::model::Timestamp;
 
-/// `STA_UNSYNC` of adjtimex(2).
-const STA_UNSYNC: i32 = 0x0040;
-/// `TIME_ERROR` of adjtimex(2): the clock is not synchronised.
-const TIME_ERROR: i32 = 5;
 /// A random number that the kernel draws at each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// systemd-timesyncd makes this file when it first sets the clock; `/run` is empty after a boot.
@@ -40,8 +35,8 @@ impl System {
     }
 
     pub(super) fn boot_time(&self) -> i64 {
-        let time = clock_gettime(ClockId::Boottime);
-        time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000)
+        let since = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
 
     pub(super) fn boot(&self) -> Arc<str> {
@@ -62,10 +57,24 @@ impl System {
 }
 
 /// Asks only: with `modes` 0 the kernel changes nothing. Fails where a filter of system calls forbids even that.
+#[cfg(target_pointer_width = "64")]
 fn kernel() -> Option<bool> {
+    use rtime_clock::adjtime::{Timex, adjtimex};
+
+    /// `STA_UNSYNC` of adjtimex(2).
+    const STA_UNSYNC: i32 = 0x0040;
+    /// `TIME_ERROR` of adjtimex(2): the clock is not synchronised.
+    const TIME_ERROR: i32 = 5;
+
     let mut answer = Timex::new();
     let state = adjtimex(&mut answer).ok()?;
     Some(state != TIME_ERROR && answer.0.status & STA_UNSYNC == 0)
+}
+
+/// The crate that asks the kernel is for 64 bits only.
+#[cfg(not(target_pointer_width = "64"))]
+fn kernel() -> Option<bool> {
+    None
 }
 
 /// Whether the kernel took its time from a real-time clock when it started.
