@@ -1,4 +1,4 @@
-//! What is done to one field after it was read: scaled, rounded, and held against its limits.
+//! What is done to one field of a serial source after it was read: scaled, rounded, and held against its limits.
 //!
 //! A whole number stays whole as long as nothing but whole numbers is done to it.
 

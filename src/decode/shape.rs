@@ -1,6 +1,6 @@
-//! What a site file may say of one field, whatever its source: unit, scaling, plausible range, words that are values.
+//! What a site file may say of one field of an MQTT payload: unit, scaling, plausible range, words that are values.
 //!
-//! One place for every source, so that `scale` or `min` mean the same everywhere. Order: what is declared as `invalid` is no
+//! Fields of serial sources have the simpler `rule.rs`, in which `scale` or `min` mean the same. Order: what is declared as `invalid` is no
 //! value; a text becomes a value by `words`, else a number if it looks like one and a number is wanted; then scale and
 //! offset, decimals, and last the plausible range. Whole numbers stay exact unless a scale or an offset is given.
 

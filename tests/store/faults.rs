@@ -91,8 +91,8 @@ fn a_log_that_cannot_be_written_holds_the_receipts_back_until_it_can() {
     check(Part::Log, Op::Write, Failure::NoRoom, 4, "no room left");
 }
 
-#[test]
-fn a_file_system_that_became_read_only_is_told_in_words_and_ends() {
+/// Nothing can be written for a while: that is told in `words`, the receipts wait, and afterwards all is there.
+fn nothing_can_be_written(failure: Failure, words: &str) {
     fault_vfs::install();
     let folder = tempfile::tempdir().unwrap();
     let watch = Watch::on(folder.path());
@@ -101,14 +101,14 @@ fn a_file_system_that_became_read_only_is_told_in_words_and_ends() {
         let site = Site::open(folder.path(), Clock::virtual_from(Timestamp::clamped(START))).await.unwrap();
         site.commit(delivery(0)).await;
         for part in [Part::Database, Part::Log] {
-            watch.fail(part, Op::Write, Failure::ReadOnly, u64::MAX);
+            watch.fail(part, Op::Write, failure, u64::MAX);
         }
         let mut waiting = site.receipt(delivery(1)).await;
         // Several attempts, each of which opens the file anew.
         tokio::time::sleep(PATIENCE).await;
         let condition = site.stats.store().condition.get();
         assert_eq!(condition.up, Some(false));
-        assert!(condition.failures > 2 && condition.detail.contains("read-only"), "{}", condition.detail);
+        assert!(condition.failures > 2 && condition.detail.contains(words), "{}", condition.detail);
         assert!(waiting.try_recv().is_err());
         // Others may still hand over: they wait together.
         let mut second = site.receipt(delivery(2)).await;
@@ -122,28 +122,13 @@ fn a_file_system_that_became_read_only_is_told_in_words_and_ends() {
 }
 
 #[test]
+fn a_file_system_that_became_read_only_is_told_in_words_and_ends() {
+    nothing_can_be_written(Failure::ReadOnly, "read-only");
+}
+
+#[test]
 fn a_disk_without_room_holds_the_receipts_back_and_sets_nothing_aside() {
-    fault_vfs::install();
-    let folder = tempfile::tempdir().unwrap();
-    let watch = Watch::on(folder.path());
-    watch.spare_the_disk();
-    runtime().block_on(async {
-        let site = Site::open(folder.path(), Clock::virtual_from(Timestamp::clamped(START))).await.unwrap();
-        site.commit(delivery(0)).await;
-        for part in [Part::Database, Part::Log] {
-            watch.fail(part, Op::Write, Failure::NoRoom, u64::MAX);
-        }
-        let mut waiting = site.receipt(delivery(1)).await;
-        tokio::time::sleep(PATIENCE).await;
-        let condition = site.stats.store().condition.get();
-        assert!(condition.up == Some(false) && condition.detail.contains("no room left"), "{}", condition.detail);
-        assert!(waiting.try_recv().is_err());
-        watch.heal();
-        assert!(waiting.recv().await.is_some());
-        site.kill().await;
-    });
-    assert_eq!(numbers(&runtime().block_on(tell(folder.path())).unwrap()), [0, 1]);
-    assert!(!folder.path().join("quarantine").exists());
+    nothing_can_be_written(Failure::NoRoom, "no room left");
 }
 
 #[test]
