@@ -68,6 +68,7 @@ cross: ## release binaries for 64- and 32-bit ARM
 test-arm: export PROPTEST_CASES ?= 32
 test-arm: export TIPBUCKET_CUTS ?= 60
 test-arm: export TIPBUCKET_FLIPS ?= 60
+test-arm: export TIPBUCKET_KILLS ?= 10
 test-arm: ## the suite without serial ports, emulated on both ARM targets (qemu-user has no terminals)
 	scripts/setup-test.sh arm
 	TIPBUCKET_TEST_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \

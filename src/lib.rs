@@ -11,10 +11,12 @@ pub mod daemon;
 pub mod decode;
 pub mod forwarder;
 pub mod health;
-pub mod model;
 pub mod settings;
 pub mod sources;
 pub mod stats;
 pub mod store;
 pub mod upstream;
 pub mod web;
+
+#[doc(inline)]
+pub use tipbucket_model as model;

@@ -1,6 +1,9 @@
 //! What stands around the program: the unit, the cross builds, the scripts and the licence list, held to each other and
 //! to the tools that read them.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub)]
+
+#[path = "it/support/emulator.rs"]
+mod emulator;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -210,19 +213,12 @@ fn the_demo_site_is_sound_with_every_choice_of_parts() {
     }
 }
 
-/// The program of this build; under emulation with the emulator in front.
+/// The program of this build.
 fn tipbucket() -> Command {
-    let program = env!("CARGO_BIN_EXE_tipbucket");
-    let runner = std::env::var("TIPBUCKET_TEST_RUNNER").unwrap_or_default();
-    let mut words = runner.split_whitespace();
-    match words.next() {
-        None => Command::new(program),
-        Some(emulator) => {
-            let mut command = Command::new(emulator);
-            command.args(words).arg(program);
-            command
-        }
-    }
+    let words = emulator::words(env!("CARGO_BIN_EXE_tipbucket"));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
 }
 
 /// The unit with the binary of this build, since the real path exists on installed machines only.

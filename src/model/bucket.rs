@@ -19,7 +19,8 @@ impl Sample {
         Self::bytes_of(&self.fields)
     }
 
-    pub(crate) fn bytes_of(fields: &Fields) -> u32 {
+    /// As [`Sample::document_bytes`], of fields that are not in a sample yet.
+    pub fn bytes_of(fields: &Fields) -> u32 {
         // Element type and index, sub-document length and end, `t` as a date.
         const FRAME: usize = 1 + 6 + 4 + 1 + 1 + 2 + 8;
         let fields: usize = fields
@@ -179,7 +180,7 @@ impl SealedBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples::bucket;
+    use crate::samples::bucket;
 
     #[test]
     fn a_thinned_bucket_tells_the_same_but_its_samples() {

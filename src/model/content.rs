@@ -66,8 +66,8 @@ fn text(sum: &mut Sha256, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples::{bucket, sample};
-    use crate::model::{SealReason, Timestamp};
+    use crate::samples::{bucket, sample};
+    use crate::{SealReason, Timestamp};
 
     fn site() -> SiteName {
         SiteName::new("s").unwrap()

@@ -1,4 +1,8 @@
 //! What can be decided without touching the world: no I/O, no clock, no async, no knowledge of SQLite, MQTT or MongoDB.
+//!
+//! A crate of its own, so that it alone is compiled for speed: every reading passes through it, and the rest, which is
+//! far larger, is compiled for size. The rest knows it as `tipbucket::model`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod backoff;
 mod bucket;
@@ -11,8 +15,8 @@ mod name;
 mod policy;
 mod reading;
 mod rollup;
-#[cfg(test)]
-pub(crate) mod samples;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
 mod time;
 mod used;
 mod value;
@@ -25,8 +29,7 @@ pub use loss::{LossReason, LostBucket, TurnedAway};
 pub use name::{FieldName, NameError, SensorName, SiteName, SourceName};
 pub use policy::{Admission, BucketPolicy, Implausible, Policies};
 pub use reading::{Fields, MAX_FIELDS, Reading, ReadingError};
-pub(crate) use rollup::rollups;
-pub use rollup::{FieldStats, Number, row_rollups};
+pub use rollup::{FieldStats, Number, rollups, row_rollups};
 pub use time::Timestamp;
 pub use used::Used;
 pub use value::{MAX_TEXT_BYTES, Value};

@@ -31,7 +31,7 @@ pub struct FieldStats {
 }
 
 /// The rollups of samples that are in time order, one per field, in the order in which fields first appear.
-pub(crate) fn rollups(samples: &[Sample]) -> Vec<(FieldName, FieldStats)> {
+pub fn rollups(samples: &[Sample]) -> Vec<(FieldName, FieldStats)> {
     collect(samples.iter().map(|sample| &sample.fields[..]))
 }
 
@@ -41,7 +41,7 @@ pub fn row_rollups(rows: &[Row]) -> Vec<(u32, FieldStats)> {
 }
 
 fn collect<'a, K: Clone + PartialEq + 'a>(rows: impl Iterator<Item = &'a [(K, Value)]>) -> Vec<(K, FieldStats)> {
-    let mut columns: Vec<(K, Accumulator)> = Vec::new();
+    let mut columns: Vec<(K, Accumulator<'a>)> = Vec::new();
     for fields in rows {
         for (i, (name, value)) in fields.iter().enumerate() {
             // Fields mostly keep their place from sample to sample.
@@ -58,10 +58,10 @@ fn collect<'a, K: Clone + PartialEq + 'a>(rows: impl Iterator<Item = &'a [(K, Va
     columns.into_iter().map(|(name, column)| (name, column.finish())).collect()
 }
 
-struct Accumulator {
+struct Accumulator<'a> {
     count: u32,
-    first: Value,
-    last: Value,
+    first: &'a Value,
+    last: &'a Value,
     whole: i128,
     float: f64,
     compensation: f64,
@@ -69,12 +69,12 @@ struct Accumulator {
     range: Option<(Number, Number)>,
 }
 
-impl Accumulator {
-    fn new(value: &Value) -> Self {
+impl<'a> Accumulator<'a> {
+    fn new(value: &'a Value) -> Self {
         let mut new = Self {
             count: 0,
-            first: value.clone(),
-            last: value.clone(),
+            first: value,
+            last: value,
             whole: 0,
             float: 0.0,
             compensation: 0.0,
@@ -85,9 +85,9 @@ impl Accumulator {
         new
     }
 
-    fn add(&mut self, value: &Value) {
+    fn add(&mut self, value: &'a Value) {
         self.count += 1;
-        self.last = value.clone();
+        self.last = value;
         let number = match value {
             Value::F64(v) => {
                 self.floats = true;
@@ -131,8 +131,8 @@ impl Accumulator {
         FieldStats {
             count: self.count,
             numbers: self.range.map(|(min, max)| (sum, min, max)),
-            first: self.first,
-            last: self.last,
+            first: self.first.clone(),
+            last: self.last.clone(),
         }
     }
 }
@@ -185,7 +185,7 @@ impl Number {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Timestamp;
+    use crate::Timestamp;
 
     fn stats(values: &[Value]) -> FieldStats {
         let name = FieldName::new("v").unwrap();

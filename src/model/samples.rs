@@ -1,9 +1,10 @@
 //! Buckets for tests.
+#![allow(clippy::unwrap_used)]
 
-use crate::model::{FieldName, Sample, SealReason, SealedBucket, SensorName, Timestamp, Value, WindowLength};
+use crate::{FieldName, Sample, SealReason, SealedBucket, SensorName, Timestamp, Value, WindowLength};
 
 /// A bucket of ten minutes that begins `start` seconds after the epoch, with samples of `temp` at (seconds, value).
-pub(crate) fn bucket(sensor: &str, start: i64, part: u32, samples: &[(i64, f64)]) -> SealedBucket {
+pub fn bucket(sensor: &str, start: i64, part: u32, samples: &[(i64, f64)]) -> SealedBucket {
     let temp = FieldName::new("temp").unwrap();
     let at = |s: i64| Timestamp::from_millis((start + s) * 1000).unwrap();
     SealedBucket {
@@ -12,7 +13,7 @@ pub(crate) fn bucket(sensor: &str, start: i64, part: u32, samples: &[(i64, f64)]
         part,
         sealed: SealReason::Window,
         late: false,
-        clock: crate::model::ClockState::Synced,
+        clock: crate::ClockState::Synced,
         rollup: None,
         samples: samples
             .iter()
@@ -22,7 +23,7 @@ pub(crate) fn bucket(sensor: &str, start: i64, part: u32, samples: &[(i64, f64)]
 }
 
 /// A sample of several fields, `at` milliseconds after the epoch.
-pub(crate) fn sample(at: i64, fields: &[(&str, Value)]) -> Sample {
+pub fn sample(at: i64, fields: &[(&str, Value)]) -> Sample {
     Sample {
         at: Timestamp::from_millis(at).unwrap(),
         fields: fields.iter().map(|(n, v)| (FieldName::new(n).unwrap(), v.clone())).collect(),

@@ -1,6 +1,9 @@
 //! The outer form of everything the store writes as bytes: `crc32 · version · flags · payload`, the payload by zstd where that helps.
 
 use std::borrow::Cow;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use zstd::bulk::Compressor;
 
 use crate::model::varint::{Damaged, Reader};
 
@@ -13,10 +16,14 @@ const ZSTD_LEVEL: i32 = 1;
 /// Largest payload that is unpacked: far above what a commit or a segment can hold.
 const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 
+/// Kept, since to set one up costs more than to compress a commit. The writer is the only one who does so all the time.
+static COMPRESSOR: LazyLock<Mutex<Option<Compressor<'static>>>> =
+    LazyLock::new(|| Mutex::new(Compressor::new(ZSTD_LEVEL).ok()));
+
 /// Frames a payload.
 pub(super) fn seal(payload: &[u8]) -> Vec<u8> {
     let packed = (payload.len() >= MIN_ZSTD_BYTES)
-        .then(|| zstd::bulk::compress(payload, ZSTD_LEVEL).ok())
+        .then(|| COMPRESSOR.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.compress(payload).ok())
         .flatten()
         .filter(|packed| packed.len() < payload.len());
     let (flags, body) = packed.as_deref().map_or((0, payload), |packed| (FLAG_ZSTD, packed));

@@ -249,7 +249,7 @@ impl State {
         for mut row in rows {
             row.at = row.at.shifted(shift);
             let weight = names.sample(&row).map_or(64, |sample| Sample::bytes_of(&sample.fields));
-            if place(&mut self.bucketer, policy, sensor, (row, weight), arrival, true).is_none() {
+            if place(&mut self.bucketer, policy, sensor, (&mut row, weight), arrival, true).is_none() {
                 self.accounts.was_duplicate();
             }
         }

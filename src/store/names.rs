@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rusqlite::{Connection, params};
-use smallvec::SmallVec;
 
 use super::StoreError;
 use super::error::Doing;
@@ -80,21 +79,16 @@ impl Names {
         Some(id)
     }
 
-    /// A reading as a row; `None` if a field name is one too many.
-    pub(super) fn row(&mut self, reading: &Reading, decimals: Option<u8>) -> Option<Row> {
-        let mut fields = SmallVec::with_capacity(reading.fields.len());
+    /// Makes `row` the reading's; `false` if a field name is one too many.
+    pub(super) fn fill(&mut self, row: &mut Row, reading: &Reading, decimals: Option<u8>) -> bool {
+        row.at = reading.at;
+        row.fields.clear();
         for (name, value) in &reading.fields {
-            let number = self.field(name)?;
-            fields.push((
-                number,
-                match decimals {
-                    Some(decimals) => value.clone().rounded(decimals),
-                    None => value.clone(),
-                },
-            ));
+            let Some(number) = self.field(name) else { return false };
+            row.push(number, value, decimals);
         }
-        fields.sort_unstable_by_key(|(number, _)| *number);
-        Some(Row { at: reading.at, fields })
+        row.sort();
+        true
     }
 
     /// The number of a sensor that has one.

@@ -14,7 +14,7 @@ use super::record::{put_key, read_key};
 use super::rollups::RowRollup;
 use super::{PackedBucket, Parcel, SegmentId, StoreError, frame, thin};
 use crate::model::bucketer::{BucketKey, SealedRows};
-use crate::model::codec;
+use crate::model::codec::{self, Row};
 use crate::model::varint::{self, Damaged, Reader};
 use crate::model::{ClockState, Reading, Rollup, Sample, SealReason, SealedBucket, SensorName, Timestamp};
 
@@ -379,11 +379,13 @@ pub(super) fn pack_one(bucket: &SealedBucket) -> PackedBucket {
     let sensor = names.sensor(&bucket.sensor).expect("there is room for one");
     let reading =
         |sample: &Sample| Reading { sensor: bucket.sensor.clone(), at: sample.at, fields: sample.fields.clone() };
-    let rows = bucket
-        .samples
-        .iter()
-        .map(|sample| names.row(&reading(sample), None).expect("a bucket has fewer fields than a site"))
-        .collect();
+    let row = |sample: &Sample| {
+        let mut row = Row::default();
+        let fits = names.fill(&mut row, &reading(sample), None);
+        debug_assert!(fits, "a bucket has fewer fields than a site");
+        row
+    };
+    let rows = bucket.samples.iter().map(row).collect();
     let key = BucketKey { sensor, window: bucket.window, part: bucket.part };
     let mut packer = Packer::default();
     let complete = packer.add(&SealedRows { key, reason: bucket.sealed, late: bucket.late, clock: bucket.clock, rows });

@@ -90,6 +90,7 @@ impl State {
     /// Puts deliveries into buckets; what must be remembered of their messages.
     pub(super) fn apply(&mut self, deliveries: &[Delivery], now: Timestamp, report: &mut Report) -> Vec<Trace> {
         let mut traces = Vec::new();
+        let mut row = Row::default();
         for delivery in deliveries {
             if let Some(origin) = &delivery.origin {
                 if self.redelivery.is_repeat(origin) {
@@ -99,7 +100,7 @@ impl State {
                 traces.extend(self.redelivery.remember(origin));
             }
             for reading in &delivery.readings {
-                self.push(reading, delivery.stamped, now, report);
+                self.push(reading, &mut row, delivery.stamped, now, report);
             }
             for refused in &delivery.refused {
                 self.refuse(self.names.known_sensor(&refused.sensor), refused.reason, refused.at);
@@ -143,15 +144,16 @@ impl State {
         self.accounts.refused(1);
     }
 
-    fn push(&mut self, reading: &Reading, stamped: bool, now: Timestamp, report: &mut Report) {
+    /// `row` is where the reading is put on its way: rows are too large to be handed around for each.
+    fn push(&mut self, reading: &Reading, row: &mut Row, stamped: bool, now: Timestamp, report: &mut Report) {
         let policy = self.setup.policies.of(&reading.sensor);
         let Some(sensor) = self.names.sensor(&reading.sensor) else {
             return self.refuse(None, LossReason::TooManySensors, reading.at);
         };
-        let Some(mut row) = self.names.row(reading, policy.decimals) else {
+        if !self.names.fill(row, reading, policy.decimals) {
             return self.refuse(Some(sensor), LossReason::TooManyFields, reading.at);
-        };
-        let (series, arrival) = self.arrival(sensor, &mut row, stamped, now, report);
+        }
+        let (series, arrival) = self.arrival(sensor, row, stamped, now, report);
         let weight = Sample::bytes_of(&reading.fields);
         let arrived = row.at;
         if stamped && let Some(&last) = self.stamps.get(&series) {
@@ -354,7 +356,7 @@ pub(super) fn place(
     bucketer: &mut Bucketer,
     policy: &BucketPolicy,
     series: u32,
-    (mut row, weight): (Row, u32),
+    (row, weight): (&mut Row, u32),
     arrival: Arrival,
     stamped: bool,
 ) -> Option<Timestamp> {
@@ -363,11 +365,8 @@ pub(super) fn place(
         let at = row.at;
         match bucketer.push(series, row, weight, policy, arrival) {
             Pushed::Kept => return Some(at),
-            Pushed::Duplicate(again) if stamped && at.since(first) < MAX_DRIFT => {
-                row = again;
-                row.at = at.plus(TICK);
-            }
-            Pushed::Duplicate(_) => return None,
+            Pushed::Duplicate if stamped && at.since(first) < MAX_DRIFT => row.at = at.plus(TICK),
+            Pushed::Duplicate => return None,
         }
     }
 }

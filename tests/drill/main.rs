@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, missing_docs, unreachable_pub)]
 #![allow(dead_code, reason = "what it shares with the tests of the store it uses in part")]
 
+#[path = "../it/support/emulator.rs"]
+mod emulator;
 #[path = "../store/site.rs"]
 mod site;
 #[path = "../store/told.rs"]
@@ -16,7 +18,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fault_vfs::Ext4;
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,8 +26,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Kills in a run of the suite.
 const KILLS: usize = 25;
 const NAME: &str = "a_writer_that_dies_loses_nothing";
-/// Longest life of a writer; some die while they start.
-const LIFE_MS: std::ops::Range<u64> = 5..300;
+/// Shortest life of a writer.
+const LEAST: Duration = Duration::from_millis(5);
+/// Longest life of a writer, if it gets started in less: some die while they start, most later.
+const MOST: Duration = Duration::from_millis(300);
 /// Numbers left out between two writers, so that none is used twice.
 const GAP: u64 = 10_000;
 /// Room of the private ext4.
@@ -68,9 +72,10 @@ fn kills(kills: usize) {
     let folder = tempfile::tempdir().unwrap();
     let mut account = Account::default();
     let mut random = fastrand::Rng::with_seed(5);
+    let most = longest_life();
     for _ in 0..kills {
         let child = start(folder.path(), account.last + GAP);
-        std::thread::sleep(Duration::from_millis(random.u64(LIFE_MS)));
+        std::thread::sleep(life(&mut random, most));
         account.end(child);
     }
     account.settle(folder.path(), &format!("{kills} kills"));
@@ -83,9 +88,10 @@ fn shut_downs(cuts: usize) {
         Ext4::new(folder.path(), MEBIBYTES, "noatime").expect("a private ext4 needs root, mkfs.ext4 and loop devices");
     let mut account = Account::default();
     let mut random = fastrand::Rng::with_seed(6);
+    let most = longest_life();
     for _ in 0..cuts {
         let child = start(&card.path(), account.last + GAP);
-        std::thread::sleep(Duration::from_millis(random.u64(LIFE_MS)));
+        std::thread::sleep(life(&mut random, most));
         // It must not go on writing, and saying so, while the file system goes.
         signal(&child, Signal::STOP);
         card.shut_down().expect("shut down");
@@ -95,8 +101,28 @@ fn shut_downs(cuts: usize) {
     account.settle(&card.path(), &format!("{cuts} shutdowns of ext4"));
 }
 
+/// What lets most writers get to work, on any machine: three times as long as a first acknowledgement takes here.
+fn longest_life() -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let mut child = start(folder.path(), 0);
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let acknowledged = said.lines().map_while(Result::ok).any(|line| line.starts_with("acknowledged"));
+    let first = begun.elapsed();
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    assert!(acknowledged, "a writer that is left alone acknowledges");
+    MOST.max(first * 3)
+}
+
+fn life(random: &mut fastrand::Rng, most: Duration) -> Duration {
+    LEAST + most.mul_f64(random.f64())
+}
+
 fn start(folder: &Path, first: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let words = emulator::words(std::env::current_exe().unwrap().to_str().unwrap());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
     writer::give_role(&mut command, folder, first);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }

@@ -1,7 +1,7 @@
 //! A small Bloom filter over sample times: tells cheaply that a time is new, so that out-of-order arrival does not make
 //! every push look through the whole bucket.
 
-use crate::model::Timestamp;
+use crate::Timestamp;
 
 /// Bits per time: with two probes about one new time in twenty is looked for in vain.
 const BITS_PER_TIME: usize = 8;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{BucketKey, Bucketer, ClockState, Closed, SealReason};
-use crate::model::Timestamp;
+use crate::Timestamp;
 
 /// Set in a sensor's number it means the sensor's held series. A site has far fewer sensors than that.
 const HELD: u32 = 1 << 31;

@@ -42,12 +42,12 @@ pub struct BucketKey {
 }
 
 /// What became of a pushed reading.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It is in a bucket.
     Kept,
-    /// It was there already; here it is again.
-    Duplicate(Row),
+    /// It was there already.
+    Duplicate,
 }
 
 /// Samples that one bucket gained in a step.
@@ -104,41 +104,43 @@ struct Sensor {
 }
 
 impl Bucketer {
-    /// Puts a row into its bucket. `weight` is what it adds to the document in bytes.
-    pub fn push(&mut self, sensor: u32, row: Row, weight: u32, policy: &BucketPolicy, arrival: Arrival) -> Pushed {
+    /// Puts a row into its bucket, and takes it out of the caller's hands unless it is a duplicate. `weight` is what it
+    /// adds to the document in bytes. Never part of its caller, which is compiled for size and would copy rows slowly.
+    #[inline(never)]
+    pub fn push(&mut self, sensor: u32, row: &mut Row, weight: u32, policy: &BucketPolicy, arrival: Arrival) -> Pushed {
         let state = self.sensors.entry(sensor).or_default();
         let is_its = |open: &Open| open.key.window.length() == policy.window && open.key.window.contains(row.at);
         let fits = |open: &Open| is_its(open) && open.clock.shares_with(arrival.clock);
         let takes = |open: &Open| !(open.is_full(weight, policy) || arrival.in_order && open.has_passed(row.at));
-        let mut place = state.open.iter().position(|open| fits(open) && takes(open));
-        if place.is_none() {
-            // An open bucket that is there is full, or ahead of a clock that was set back.
-            if let Some(spent) = state.open.iter().position(|open| fits(open)) {
-                let open = &mut state.open[spent];
-                let full = open.is_full(weight, policy);
-                // A copy of one of its samples needs no new bucket.
-                if full && open.holds(&row) {
-                    return Pushed::Duplicate(row);
-                }
-                let reason = if full { open.full_reason(policy) } else { open.time_reason() };
-                self.close(sensor, spent, reason);
+        // Every reading passes here: one look at the sensor, one at its bucket.
+        let usual = state.open.iter_mut().enumerate().find(|(_, open)| fits(open) && takes(open));
+        if let Some((place, open)) = usual {
+            let pushed = open.push(row, weight, arrival.clock, &mut self.touched);
+            if open.is_full(0, policy) {
+                let reason = open.full_reason(policy);
+                self.close(sensor, place, reason);
             }
-            place = Some(self.open_bucket(sensor, policy.window.window_of(row.at), policy, arrival));
+            return pushed;
         }
-        let place = place.expect("a bucket is open for this window");
+        // An open bucket that is there is full, or ahead of a clock that was set back.
+        if let Some(spent) = state.open.iter().position(|open| fits(open)) {
+            let open = &mut state.open[spent];
+            let full = open.is_full(weight, policy);
+            // A copy of one of its samples needs no new bucket.
+            if full && open.holds(row) {
+                return Pushed::Duplicate;
+            }
+            let reason = if full { open.full_reason(policy) } else { open.time_reason() };
+            self.close(sensor, spent, reason);
+        }
+        let place = self.open_bucket(sensor, policy.window.window_of(row.at), policy, arrival);
         let open = &mut self.sensors.get_mut(&sensor).expect("made above").open[place];
-        if open.holds(&row) {
-            return Pushed::Duplicate(row);
-        }
-        if open.pending.is_empty() {
-            self.touched.push(open.key);
-        }
-        open.add(row, weight, arrival.clock);
+        let pushed = open.push(row, weight, arrival.clock, &mut self.touched);
         if open.is_full(0, policy) {
             let reason = open.full_reason(policy);
             self.close(sensor, place, reason);
         }
-        Pushed::Kept
+        pushed
     }
 
     /// Closes the largest buckets if all together take more than `most` bytes, until they take an eighth less.

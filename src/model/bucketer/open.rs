@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::filter::TimeFilter;
-use super::{BucketKey, Group, Opened, codec};
-use crate::model::codec::Row;
-use crate::model::varint::{Damaged, Reader};
-use crate::model::{BucketPolicy, ClockState, SealReason, Timestamp};
+use super::{BucketKey, Group, Opened, Pushed, codec};
+use crate::codec::Row;
+use crate::varint::{Damaged, Reader};
+use crate::{BucketPolicy, ClockState, SealReason, Timestamp};
 
 /// After this many small blocks at its end a bucket joins them into one: columns of one row compress poorly.
 const JOIN_BLOCKS: u32 = 32;
@@ -28,6 +28,8 @@ pub struct Open {
     pub clock: ClockState,
     pub(super) first_seq: u64,
     pub(super) pending: Vec<Row>,
+    /// How many were pending at the last step: the next will hardly have more.
+    usual: u16,
     /// Whole blocks, the last `small_blocks` of which, from `joined` on, wait to be joined.
     data: Vec<u8>,
     joined: usize,
@@ -97,6 +99,7 @@ impl Open {
             clock,
             first_seq,
             pending: Vec::new(),
+            usual: 0,
             data: Vec::new(),
             joined: 0,
             small_blocks: 0,
@@ -183,7 +186,25 @@ impl Open {
             && (self.pending.contains(row) || self.rows().is_ok_and(|rows| rows.contains(row)))
     }
 
-    pub(super) fn add(&mut self, row: Row, weight: u32, clock: ClockState) {
+    /// Takes a row unless it holds it already; notes its key if it had nothing pending.
+    pub(super) fn push(
+        &mut self,
+        row: &mut Row,
+        weight: u32,
+        clock: ClockState,
+        touched: &mut Vec<BucketKey>,
+    ) -> Pushed {
+        if self.holds(row) {
+            return Pushed::Duplicate;
+        }
+        if self.pending.is_empty() {
+            touched.push(self.key);
+        }
+        self.add(std::mem::take(row), weight, clock);
+        Pushed::Kept
+    }
+
+    fn add(&mut self, row: Row, weight: u32, clock: ClockState) {
         if clock > self.clock {
             self.clock = clock;
             self.told = false;
@@ -194,6 +215,9 @@ impl Open {
         if self.times.as_mut().is_some_and(|times| !times.add(row.at)) {
             self.times = None;
         }
+        if self.pending.capacity() == 0 {
+            self.pending.reserve_exact(usize::from(self.usual).max(1));
+        }
         self.pending.push(row);
     }
 
@@ -202,6 +226,7 @@ impl Open {
         let mut block = Vec::with_capacity(8 + 4 * self.pending.len());
         codec::encode(&self.pending, self.key.window.start(), &mut block);
         let rows = self.pending.len();
+        self.usual = rows.min(usize::from(u16::MAX)) as u16;
         self.pending = Vec::new();
         self.append(&block, rows)?;
         self.first_seq = self.first_seq.min(seq);
@@ -229,6 +254,11 @@ impl Open {
     }
 
     fn append(&mut self, blocks: &[u8], rows: usize) -> Result<(), Damaged> {
+        // Thousands of buckets grow at a time: doubling each would waste half of their memory.
+        let needed = self.data.len() + blocks.len();
+        if needed > self.data.capacity() {
+            self.data.reserve_exact(blocks.len() + needed / 8 + 8);
+        }
         self.data.extend_from_slice(blocks);
         if rows >= WHOLE_ROWS && self.small_blocks == 0 {
             self.joined = self.data.len();

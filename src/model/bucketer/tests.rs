@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Value, WindowLength};
+use crate::{Value, WindowLength};
 
 fn policy(max_samples: u32, max_bytes: u32) -> BucketPolicy {
     BucketPolicy {
@@ -49,7 +49,7 @@ fn check(pushes: &[(i64, i64, i64)], policy: &BucketPolicy, until: i64, expected
     let mut all = Vec::new();
     for (i, &(arrival, time, value)) in pushes.iter().enumerate() {
         bucketer.close_due(at(arrival), usize::MAX);
-        bucketer.push(1, row(time, value), 40, policy, Arrival::at(at(arrival)));
+        bucketer.push(1, &mut row(time, value), 40, policy, Arrival::at(at(arrival)));
         all.extend(seen(bucketer.step(i as u64).unwrap()));
     }
     bucketer.close_due(at(until), usize::MAX);
@@ -126,7 +126,7 @@ fn an_old_window_that_was_never_opened_is_not_late() {
 fn a_sensor_that_replays_its_history_has_a_bounded_number_of_open_buckets() {
     let mut bucketer = Bucketer::default();
     for minute in 0..2000 {
-        bucketer.push(1, row(minute * 60, 1), 40, &policy(9, 9_999), Arrival::at(at(200_000)));
+        bucketer.push(1, &mut row(minute * 60, 1), 40, &policy(9, 9_999), Arrival::at(at(200_000)));
     }
     assert_eq!(bucketer.open_buckets(), MAX_OPEN_PER_SENSOR);
     assert_eq!(bucketer.step(1).unwrap().closed.len(), 2000 - MAX_OPEN_PER_SENSOR);
@@ -136,14 +136,14 @@ fn a_sensor_that_replays_its_history_has_a_bounded_number_of_open_buckets() {
 fn when_memory_is_short_the_largest_are_closed_and_their_windows_go_on() {
     let mut bucketer = Bucketer::default();
     for i in 0..60 {
-        bucketer.push(1, row(i, i * i * 1_000_000), 40, &policy(1000, 100_000), Arrival::at(at(i)));
+        bucketer.push(1, &mut row(i, i * i * 1_000_000), 40, &policy(1000, 100_000), Arrival::at(at(i)));
     }
-    bucketer.push(2, row(1, 1), 40, &policy(1000, 100_000), Arrival::at(at(60)));
+    bucketer.push(2, &mut row(1, 1), 40, &policy(1000, 100_000), Arrival::at(at(60)));
     bucketer.step(1).unwrap();
     bucketer.close_largest(100_000);
     assert!(!bucketer.has_news());
     bucketer.close_largest(100);
-    bucketer.push(1, row(59, 7), 40, &policy(1000, 100_000), Arrival::at(at(60)));
+    bucketer.push(1, &mut row(59, 7), 40, &policy(1000, 100_000), Arrival::at(at(60)));
     let closed = seen(bucketer.step(2).unwrap());
     assert_eq!(closed.iter().map(|(.., samples)| samples.len()).collect::<Vec<_>>(), [60]);
     assert_eq!((closed[0].1, closed[0].2, bucketer.open_buckets()), (0, "bytes", 2));
@@ -211,7 +211,7 @@ proptest! {
         for event in events {
             match event {
                 Event::Push { sensor, back, value } => {
-                    if bucketer.push(sensor, row(clock - back, value), 40, &policy, Arrival::at(at(clock))) == Pushed::Kept {
+                    if bucketer.push(sensor, &mut row(clock - back, value), 40, &policy, Arrival::at(at(clock))) == Pushed::Kept {
                         accepted.entry(sensor).or_default().push((clock - back, value));
                     }
                     if value == 0 {

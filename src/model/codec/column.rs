@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Row;
-use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{MAX_TEXT_BYTES, Value};
+use crate::varint::{self, Damaged, Reader};
+use crate::{MAX_TEXT_BYTES, Value};
 
 /// Powers of ten that decimal columns use; 1e-9 is finer than any sensor in the field.
 const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];

@@ -21,12 +21,31 @@ use super::{Timestamp, Value};
 pub const MAX_ROWS: usize = 65_536;
 
 /// A sample with its fields by number, ascending. The store's dictionary gives numbers to names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// When.
     pub at: Timestamp,
     /// Values by field number, ascending, each number once.
     pub fields: SmallVec<[(u32, Value); 2]>,
+}
+
+impl Row {
+    /// Appends a field, its value rounded to `decimals` places. Never part of its caller, which is compiled for size.
+    #[inline(never)]
+    pub fn push(&mut self, number: u32, value: &Value, decimals: Option<u8>) {
+        let value = match (value, decimals) {
+            (Value::F64(_), Some(decimals)) => value.clone().rounded(decimals),
+            _ => value.clone(),
+        };
+        self.fields.push((number, value));
+    }
+
+    /// Puts the fields in order of their numbers.
+    pub fn sort(&mut self) {
+        if !self.fields.is_sorted_by_key(|(number, _)| *number) {
+            self.fields.sort_unstable_by_key(|(number, _)| *number);
+        }
+    }
 }
 
 /// Appends a block of 1 to [`MAX_ROWS`] rows, in the order given.

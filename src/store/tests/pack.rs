@@ -26,7 +26,7 @@ fn names() -> NameReader {
     }
     let fields = [(crate::model::FieldName::new("t").unwrap(), Value::I64(1))].into_iter().collect();
     let sensor = crate::model::SensorName::new("a").unwrap();
-    names.row(&Reading { sensor, at: Timestamp::EPOCH, fields }, None).unwrap();
+    assert!(names.fill(&mut Row::default(), &Reading { sensor, at: Timestamp::EPOCH, fields }, None));
     names.reader()
 }
 

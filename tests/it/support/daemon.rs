@@ -1,7 +1,7 @@
 //! The real `tipbucket` program in a folder of its own, started, killed and started again as a machine would.
 //!
 //! Every call blocks; use a plain thread or `spawn_blocking` from async tests. The process dies with the test process,
-//! however that dies. `TIPBUCKET_TEST_RUNNER` names an emulator to put in front (`qemu-arm-static -L …`).
+//! however that dies.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -242,10 +242,7 @@ impl Drop for Daemon {
 
 /// The program of this build, the emulator in front where there is one.
 pub fn program() -> Vec<String> {
-    let runner = std::env::var("TIPBUCKET_TEST_RUNNER").unwrap_or_default();
-    let mut words: Vec<String> = runner.split_whitespace().map(ToOwned::to_owned).collect();
-    words.push(env!("CARGO_BIN_EXE_tipbucket").to_owned());
-    words
+    super::emulator::words(env!("CARGO_BIN_EXE_tipbucket"))
 }
 
 fn free_port() -> u16 {

@@ -3,6 +3,7 @@
 
 pub mod child;
 pub mod daemon;
+pub mod emulator;
 pub mod kinds;
 pub mod mongo;
 pub mod mosquitto;
