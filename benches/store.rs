@@ -86,17 +86,17 @@ fn speed() {
     println!("  (to let go of the readings is part of it, to make them is not; bytes are those handed to write calls)");
 }
 
-/// At a real rate: the daemon's own sources bring no more, and a flat-out source would fill every bounded queue.
+/// At a real rate, with the usual windows, so long that open buckets reach what they may take together: the daemon's own sources bring no more, and a flat-out source would fill every bounded queue.
 fn memory() {
     introduce(
         "peak resident memory of a process that has a store, a source at a fixed rate, and an outlet that settles",
     );
-    for (sensors, rate, seconds) in [(2000, 4000, 40), (10_000, 20_000, 150)] {
+    for (sensors, rate, seconds) in [(2000, 4000, 60), (10_000, 20_000, 300)] {
         let folder = folder();
         let config = Config { path: folder.path().join("memory.db"), ..Config::default() };
         runtime().block_on(async {
             let stats = Stats::default();
-            let (inlet, mut outlet, writer) = open(&config, capped(), sensors, &stats).await;
+            let (inlet, mut outlet, writer) = open(&config, policies(), sensors, &stats).await;
             outlet.upstream_takes(true);
             let writer = tokio::spawn(writer.run());
             let forwarder = tokio::spawn(draw(outlet));

@@ -1,5 +1,7 @@
 //! A store with many buckets that wait: sealing, drawing and deleting among them, and a start after a kill.
 
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tipbucket::clock::Clock;
@@ -46,17 +48,48 @@ pub fn measure() {
         "buckets wait", "seal 100, p50 ms", "bytes/seal 100", "draw, p50 ms", "delete, p50 ms", "both, cpu ms"
     );
     let folder = folder();
+    let (hop, sync) = floors(folder.path());
     let config = Config { path: folder.path().join("backlog.db"), ..Config::default() };
     let mut made = 0;
     for buckets in [1000, 1_000_000] {
         runtime().block_on(grow(&config, &mut made, buckets));
     }
+    println!(
+        "  of a draw the way to a blocking thread and back takes {hop:.3} ms, of a delete a bare fdatasync {sync:.3} ms"
+    );
     runtime().block_on(journal(&config));
     let mut starts: Vec<f64> = (0..STARTS).map(|_| start(&config)).collect();
     println!(
         "  start after a kill, {JOURNALLED} readings journalled, {made} buckets waiting: {:.0} ms (median of {STARTS})",
         median(&mut starts) * 1000.0
     );
+}
+
+/// What no store can go below here, in ms: an empty errand to a blocking thread, and three pages of a file that is there
+/// already, overwritten and synced as the log is.
+fn floors(folder: &Path) -> (f64, f64) {
+    let mut hops: Vec<f64> = runtime().block_on(async {
+        let mut hops = Vec::new();
+        for _ in 0..SAMPLES {
+            let watch = Instant::now();
+            tokio::task::spawn_blocking(|| ()).await.expect("it ends");
+            hops.push(watch.elapsed().as_secs_f64() * 1000.0);
+        }
+        hops
+    });
+    let file = std::fs::File::create(folder.join("floor")).expect("a file");
+    let page = [7; 4096];
+    let write = |place: u64| file.write_all_at(&page, place * 4096).expect("written");
+    (0..256).for_each(write);
+    file.sync_all().expect("synced");
+    let sync = |turn: usize| {
+        let watch = Instant::now();
+        (0..3).for_each(|page| write((turn as u64 * 3 + page) % 256));
+        file.sync_data().expect("synced");
+        watch.elapsed().as_secs_f64() * 1000.0
+    };
+    let mut syncs: Vec<f64> = (0..SAMPLES).map(sync).collect();
+    (median(&mut hops), median(&mut syncs))
 }
 
 /// Pushes a delivery and waits until it is on disk.
