@@ -11,6 +11,7 @@ mod forward;
 mod login;
 mod manners;
 mod shapes;
+mod storm;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
