@@ -68,7 +68,16 @@ pub(super) fn problem(error: &Error, namespace: &str) -> Problem {
         ErrorKind::InvalidArgument { message, .. } if message.starts_with("insert document must be within") => {
             of(Signal::Unsendable, format!("the driver refuses to send it: {message}"))
         }
+        ErrorKind::Io(cause) if is_closed(cause) => {
+            of(Signal::Closed, format!("the connection to the database broke: {plain}"))
+        }
         // Also `Bson`: our documents are encoded already, so what cannot be decoded is the reply.
         _ => of(Signal::Lost, format!("the connection to the database broke: {plain}")),
     }
+}
+
+/// Whether the other side, or something on the way, closed the connection.
+fn is_closed(cause: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(cause.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
