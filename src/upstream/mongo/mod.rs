@@ -22,13 +22,14 @@ mod series;
 #[cfg(test)]
 mod series_tests;
 mod srv;
+mod tls;
 mod wire;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub(super) use advice::plain;
+pub(super) use advice::argument;
 pub(crate) use hangups::Hangups;
 
 use super::meter::{COMMAND_BYTES, CONNECT_BYTES, MINUTE_BYTES, Meter};

@@ -46,7 +46,7 @@ pub(super) fn nonsense(what: &str) -> Problem {
     Problem { signal: Signal::Lost, text: format!("the server's answer makes no sense: {what}"), wait: None }
 }
 
-pub(super) fn problem(error: &Error, namespace: &str) -> Problem {
+pub(super) fn problem(error: &Error, namespace: &str, tls: bool) -> Problem {
     let plain = advice::plain(error);
     let of = |signal, text| Problem { signal, text, wait: error.base_backoff() };
     match &*error.kind {
@@ -56,7 +56,9 @@ pub(super) fn problem(error: &Error, namespace: &str) -> Problem {
             of(signal, text)
         }
         ErrorKind::Authentication { message, .. } => of(Signal::Login, advice::login(message)),
-        ErrorKind::ServerSelection { message, .. } => of(Signal::NoServer(message.clone()), advice::no_server(message)),
+        ErrorKind::ServerSelection { message, .. } => {
+            of(Signal::NoServer(message.clone()), advice::no_server(message, tls))
+        }
         ErrorKind::DnsResolve { message, .. } => of(Signal::NoName(message.clone()), advice::no_name(message)),
         ErrorKind::InvalidTlsConfig { message, .. } => {
             of(Signal::Setup, format!("the TLS settings in the connection string cannot be used: {message}"))

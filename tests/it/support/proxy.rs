@@ -59,6 +59,7 @@ enum Fate {
 pub(crate) struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
+    target: watch::Sender<SocketAddr>,
     accepted: Arc<AtomicUsize>,
     harm: Arc<Harm>,
     task: JoinHandle<()>,
@@ -71,8 +72,9 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let (mode, modes) = watch::channel(Mode::Pass);
         let (accepted, harm) = (Arc::new(AtomicUsize::new(0)), Arc::new(Harm::default()));
-        let task = tokio::spawn(serve(listener, target, modes, Arc::clone(&accepted), Arc::clone(&harm)));
-        Self { address, mode, accepted, harm, task }
+        let (target, targets) = watch::channel(target);
+        let task = tokio::spawn(serve(listener, targets, modes, Arc::clone(&accepted), Arc::clone(&harm)));
+        Self { address, mode, target, accepted, harm, task }
     }
 
     /// Where it listens.
@@ -88,6 +90,11 @@ impl Proxy {
     /// Changes how it treats what passes.
     pub(crate) fn mode(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// New connections lead there from now on.
+    pub(crate) fn lead_to(&self, target: SocketAddr) {
+        self.target.send_replace(target);
     }
 
     /// How many connections were made.
@@ -142,7 +149,7 @@ impl Drop for Proxy {
 
 async fn serve(
     listener: TcpListener,
-    target: SocketAddr,
+    targets: watch::Receiver<SocketAddr>,
     modes: watch::Receiver<Mode>,
     accepted: Arc<AtomicUsize>,
     harm: Arc<Harm>,
@@ -152,7 +159,7 @@ async fn serve(
         let Ok((client, _)) = listener.accept().await else { continue };
         accepted.fetch_add(1, Ordering::Relaxed);
         while pairs.try_join_next().is_some() {}
-        let mode = *modes.borrow();
+        let (mode, target) = (*modes.borrow(), *targets.borrow());
         if mode != Mode::Refuse
             && !(mode == Mode::Storm && harm.refuses())
             && let Ok(server) = TcpStream::connect(target).await

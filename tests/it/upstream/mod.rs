@@ -12,6 +12,7 @@ mod login;
 mod manners;
 mod shapes;
 mod storm;
+mod tls;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
