@@ -15,7 +15,7 @@ PREFIX ?= /usr
 DESTDIR ?=
 BINARY ?= target/release/tipbucket
 
-.PHONY: help test cut-drill flip-drill kill-drill ext4-drill store-file lint cross test-arm test-systemd demo release bench fuzz install fmt clean
+.PHONY: help test cut-drill flip-drill kill-drill ext4-drill upstream-drill store-file lint cross test-arm test-systemd demo release bench fuzz install fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -44,6 +44,11 @@ EXT4_CUTS ?= 300
 ext4-drill: ## shut a private ext4 down under a writer EXT4_CUTS times, and look at what is left (needs root)
 	scripts/setup-test.sh build
 	TIPBUCKET_EXT4_CUTS=$(EXT4_CUTS) cargo test --locked --test drill
+
+BUCKETS ?= 1000
+upstream-drill: ## deliver BUCKETS buckets through a network that cuts and swallows, killed again and again, and look at what is there
+	scripts/setup-test.sh test
+	TIPBUCKET_UPSTREAM_BUCKETS=$(BUCKETS) cargo test --locked --test it upstream::storm -- --nocapture
 
 store-file: ## before a release with a new schema: write the database file that later releases must be able to read
 	scripts/setup-test.sh build

@@ -91,8 +91,7 @@ impl Config {
             Ok(_) => Vec::new(),
             Err(error) => {
                 // The driver's message may quote the part it does not understand.
-                let why = uri.scrub(&super::mongo::plain(&error));
-                vec![(key, format!("not a connection string: {why} (expected mongodb://user:password@host:27017)"))]
+                vec![(key, uri.scrub(&super::mongo::argument(&error)))]
             }
         }
     }

@@ -17,6 +17,7 @@ use mongodb::bson::raw::RawBsonRef;
 use mongodb::bson::{RawDocument, RawDocumentBuf};
 
 use super::collection::Collections;
+use super::mongo::Hangups;
 use super::{Rollups, Shape, identity};
 use crate::model::{
     ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
@@ -86,6 +87,8 @@ pub struct Document {
     pub tries: u32,
     /// How often it was answered with an error that this program does not know.
     pub(crate) riddles: u32,
+    /// How often the server closed the connection instead of answering it.
+    pub(crate) hangups: Hangups,
     /// Since when it is not certain whether its measurements are stored.
     pub(crate) suspect: Option<tokio::time::Instant>,
     /// Its measurements, where they go one by one.
@@ -121,6 +124,7 @@ impl Document {
             rekeyed: 0,
             tries: 0,
             riddles: 0,
+            hangups: Hangups::default(),
             bson,
         }
     }

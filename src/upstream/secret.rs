@@ -20,6 +20,15 @@ impl Uri {
         self.0.expose_secret()
     }
 
+    /// Whether the connection is to be encrypted: asked for, or the rule of `mongodb+srv`.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        let options = self.expose().split_once('?').map_or("", |(_, options)| options).to_ascii_lowercase();
+        let says = |word: &str| {
+            options.split('&').any(|option| option == format!("tls={word}") || option == format!("ssl={word}"))
+        };
+        says("true") || (self.expose().starts_with("mongodb+srv:") && !says("false"))
+    }
+
     /// Whatever of it must not turn up in an error message, longest first.
     fn secrets(&self) -> Vec<String> {
         let text = self.expose();
@@ -137,6 +146,13 @@ mod tests {
         check("mongodb://ann:s3@cr/et@a,b/?tls=true", "mongodb://***@a,b/");
         check("mongodb+srv://ann:s3cret@cluster.example.net", "mongodb+srv://***@cluster.example.net");
         check("ann:s3cret@db", "***");
+    }
+
+    #[test]
+    fn it_says_whether_it_is_encrypted() {
+        let of = |uri: &str| Uri::new(uri).speaks_tls();
+        assert!(of("mongodb://db/?TLS=true") && of("mongodb://db/?w=1&ssl=true") && of("mongodb+srv://db"));
+        assert!(!of("mongodb://db") && !of("mongodb://db/?tls=false") && !of("mongodb+srv://db/?tls=false"));
     }
 
     #[test]

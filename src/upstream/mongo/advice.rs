@@ -3,6 +3,7 @@
 use mongodb::error::{Error, ErrorKind};
 
 use super::classify::{is_tls, is_unknown_name};
+use super::tls;
 
 /// Longest text of a server that is repeated.
 const MAX_WORDS: usize = 600;
@@ -12,24 +13,38 @@ pub(in crate::upstream) fn plain(error: &Error) -> String {
     cut(&error.kind.to_string())
 }
 
+/// A connection string that cannot be used.
+pub(in crate::upstream) fn argument(error: &Error) -> String {
+    let words = plain(error);
+    if words.contains("tlsCertificateKeyFilePassword") {
+        return "tlsCertificateKeyFilePassword in the connection string is not supported: take the password off the key (`openssl pkey -in KEY -out PLAIN`), let only this service read the file, and leave the option out".to_owned();
+    }
+    format!("not a connection string: {words} (expected mongodb://user:password@host:27017)")
+}
+
 /// What is known about a failed login.
 pub(super) fn login(words: &str) -> String {
     format!("the database refused user or password ({}): check the connection string, and authSource in it", cut(words))
 }
 
-/// Why no server was found, from the driver's description of every server it tried.
-pub(super) fn no_server(words: &str) -> String {
+/// Why no server was found, from the driver's description of every server it tried; `tls`: we speak TLS.
+pub(super) fn no_server(words: &str, tls: bool) -> String {
     let cause = cause(words);
     let hint = if is_tls(words) {
-        tls(words)
+        tls::hint(words)
     } else if is_unknown_name(words) {
         "no such host: check its name in the connection string, and DNS"
     } else if words.contains("Temporary failure in name resolution") {
         "names cannot be resolved now: is the network up?"
     } else if words.contains("Connection refused") {
         "is the server running, and is the port right?"
-    } else if words.contains("end of file") || words.contains("reset by peer") {
-        "the server hangs up: does it want TLS (tls=true)?"
+    } else if ["end of file", "reset by peer", "Broken pipe", "handshake eof"].iter().any(|sign| words.contains(sign)) {
+        // A refusal of our certificate may be lost when the server closes at once.
+        if tls {
+            "the server hangs up: does it ask for a client certificate that it knows (tlsCertificateKeyFile)? Its log tells why"
+        } else {
+            "the server hangs up: does it want TLS (tls=true)?"
+        }
     } else if words.contains("timed out") || words.contains("No route") || words.contains("unreachable") {
         "is the network up, and does a firewall or an access list let this gateway through?"
     } else {
@@ -59,18 +74,6 @@ pub(super) fn code(code: i32, name: &str, words: &str, namespace: &str) -> Strin
     };
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     format!("the database answered {code}{name}: {}{hint}", cut(words))
-}
-
-fn tls(words: &str) -> &'static str {
-    if words.contains("UnknownIssuer") {
-        "its certificate is signed by an authority that is not known here: add tlsCAFile=/path/to/ca.pem to the connection string"
-    } else if words.contains("xpired") || words.contains("NotValidYet") {
-        "its certificate is expired or not yet valid: renew it, or set this gateway's clock"
-    } else if words.contains("NotValidForName") || words.contains("not valid for name") {
-        "its certificate names another host: use the name that stands in it"
-    } else {
-        "the TLS handshake failed: does this port speak TLS, does the server ask for a client certificate (tlsCertificateKeyFile)?"
-    }
 }
 
 /// The first server's own error out of `… Topology: { …, Servers: [ { Address: …, Error: … } ] }`.
@@ -105,7 +108,7 @@ mod tests {
     const TIMEOUT: &str = "Server selection timeout: No available servers. Topology: { Type: Unknown, Set Name: None, Servers: [ { Address: 127.0.0.1:1, Type: Unknown, Error: Kind: I/O error: CAUSE, labels: {}, source: None } ] }";
 
     fn check(cause: &str, expected: &[&str]) {
-        let text = no_server(&TIMEOUT.replace("CAUSE", cause));
+        let text = no_server(&TIMEOUT.replace("CAUSE", cause), false);
         assert!(text.starts_with("cannot reach the database: 127.0.0.1:1: I/O error"), "{text}");
         for part in expected {
             assert!(text.contains(part), "{text}");
@@ -124,6 +127,8 @@ mod tests {
         check("unexpected end of file", &["tls=true"]);
         check("received corrupt message of type InvalidContentType", &["speak TLS"]);
         check("something new", &["something new"]);
+        let hangs_up = no_server(&TIMEOUT.replace("CAUSE", "Connection reset by peer (os error 104)"), true);
+        assert!(hangs_up.contains("client certificate"), "{hangs_up}");
     }
 
     #[test]

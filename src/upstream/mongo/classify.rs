@@ -35,6 +35,8 @@ pub(crate) enum Signal {
     Setup,
     /// The connection broke, the deadline passed, or the reply made no sense: it may have been stored or not.
     Lost,
+    /// The connection was closed instead of an answer: by the server or on the way, and it may have been stored or not.
+    Closed,
     /// The driver refused to send it.
     Unsendable,
 }
@@ -92,7 +94,7 @@ pub(crate) fn classify(signal: &Signal) -> Class {
         // Deleted between the two looks, by its expiry or by a person: sending again settles it.
         Signal::Taken(Stored::Missing) => Class::Transient,
         Signal::Concern { code: UNSATISFIABLE_WRITE_CONCERN } => Class::Stop,
-        Signal::Concern { .. } | Signal::Lost => Class::Unconfirmed,
+        Signal::Concern { .. } | Signal::Lost | Signal::Closed => Class::Unconfirmed,
         Signal::Code { labels: Labels { overloaded: true, .. }, .. } => Class::Overload,
         Signal::Code { labels: Labels { retryable: true, .. }, .. } => Class::Transient,
         Signal::Code { code: DUPLICATE_KEY, message, .. } => duplicate(message),
@@ -192,6 +194,7 @@ mod tests {
             (Signal::Taken(Stored::Other), Class::Conflict),
             (Signal::Taken(Stored::Missing), Class::Transient),
             (Signal::Lost, Class::Unconfirmed),
+            (Signal::Closed, Class::Unconfirmed),
             (Signal::Login, Class::Stop),
             (Signal::Setup, Class::Stop),
             (Signal::Unsendable, Class::Poison),

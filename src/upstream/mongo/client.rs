@@ -16,7 +16,7 @@ use super::super::{Config, Shape, Tuning, Uri};
 use super::classify::Signal;
 use super::deliver::Problem;
 use super::problem::problem;
-use super::{advice, srv};
+use super::{advice, srv, tls};
 use crate::model::SiteName;
 
 /// How often the monitor looks at an idle server: one small exchange a minute per node.
@@ -168,6 +168,7 @@ impl Link {
         let setup = |text: String| Problem { signal: Signal::Setup, text, wait: None };
         let uri = self.config.address().map_err(|error| setup(format!("{error:#}")))?;
         let mut options = self.resolve(&uri).await?;
+        tls::check_files(&options).await.map_err(setup)?;
         self.tune(&mut options);
         let client = Client::with_options(options).map_err(|error| {
             setup(format!("cannot use the connection string: {}", uri.scrub(&advice::plain(&error))))
@@ -187,7 +188,7 @@ impl Link {
                 return Ok(options);
             }
             Ok(Err(error)) if advice::is_argument(&error) => {
-                let text = format!("not a connection string: {}", uri.scrub(&advice::plain(&error)));
+                let text = uri.scrub(&advice::argument(&error));
                 return Err(Problem { signal: Signal::Setup, text, wait: None });
             }
             Ok(Err(error)) => self.problem(&error, uri),
@@ -219,7 +220,7 @@ impl Link {
 
     pub(super) fn problem(&self, error: &Error, uri: &Uri) -> Problem {
         let namespace = format!("{}.{}", self.config.database, self.config.collection);
-        let mut problem = problem(error, &namespace);
+        let mut problem = problem(error, &namespace, uri.speaks_tls());
         problem.text = uri.scrub(&problem.text);
         problem
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::super::{Document, Fate, Report, Trouble, TroubleKind};
 use super::breaker::{Breaker, Fared};
 use super::classify::{Class, Signal, Stored, classify};
+use super::hangups::{self, Hunt, Verdict};
 
 /// After so many unknown errors for one document the line is stopped.
 const RIDDLES: u32 = 8;
@@ -24,6 +25,11 @@ pub(super) trait Wire {
         &mut self,
         documents: &[&Document],
     ) -> impl Future<Output = Result<HashMap<String, bool>, Problem>> + Send;
+
+    /// Whether the database answers a ping.
+    fn answers(&mut self) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
 }
 
 /// How an insert was answered.
@@ -71,13 +77,25 @@ pub(super) async fn deliver<W: Wire + Send>(
         }
         group.iter().for_each(|&i| documents[i].tries += 1);
         let sent: Vec<&Document> = group.iter().map(|&i| &documents[i]).collect();
-        match wire.insert(&sent).await {
+        let answer = wire.insert(&sent).await;
+        if !matches!(&answer, Answer::Failed(problem) if is_off(&problem.signal)) {
+            hangups::answered(documents, &group);
+        }
+        match answer {
+            Answer::Failed(problem) if problem.signal == Signal::Closed => {
+                if !(round.hunt.is_on(documents, &group) && wire.answers().await) {
+                    round.failed(documents, &group, problem, breaker);
+                    break;
+                }
+                if round.hunt.narrows(documents, &group, &problem.text) {
+                    take_apart(&mut groups, &group);
+                } else if round.hunt.is_hopeless() && !round.fates.contains(&Fate::Delivered) {
+                    break;
+                }
+            }
             Answer::Failed(problem) => {
                 if classify(&problem.signal) == Class::Poison && group.len() > 1 {
-                    // Which one it was is not said: ask with either half.
-                    let (left, right) = group.split_at(group.len() / 2);
-                    groups.push_front(right.to_vec());
-                    groups.push_front(left.to_vec());
+                    take_apart(&mut groups, &group);
                 } else if !round.failed(documents, &group, problem, breaker) {
                     break;
                 }
@@ -99,17 +117,27 @@ pub(super) async fn deliver<W: Wire + Send>(
     round.close(documents, breaker)
 }
 
-/// One command is for one collection. In the order of each one's first document.
+/// Which document it was is not said: asks with either half.
+fn take_apart(groups: &mut VecDeque<Vec<usize>>, group: &[usize]) {
+    let (left, right) = group.split_at(group.len() / 2);
+    groups.push_front(right.to_vec());
+    groups.push_front(left.to_vec());
+}
+
+/// One command is for one collection. In the order of each one's first document; suspects alone, at the end.
 fn by_collection(documents: &[Document]) -> VecDeque<Vec<usize>> {
     let mut groups: VecDeque<Vec<usize>> = VecDeque::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
-    for (i, document) in documents.iter().enumerate() {
-        let place = *places.entry(&document.collection).or_insert_with(|| {
+    let is_suspected = |i: &usize| documents[*i].hangups.is_suspected();
+    let (suspects, others): (Vec<usize>, Vec<usize>) = (0..documents.len()).partition(is_suspected);
+    for i in others {
+        let place = *places.entry(&documents[i].collection).or_insert_with(|| {
             groups.push_back(Vec::new());
             groups.len() - 1
         });
         groups[place].push(i);
     }
+    groups.extend(suspects.into_iter().map(|one| vec![one]));
     groups
 }
 
@@ -120,6 +148,7 @@ struct Round<'a> {
     refused: Vec<Option<(i32, String)>>,
     in_a_row: u32,
     conflicts: u64,
+    hunt: Hunt,
     /// An `_id` that was taken by other content, and the one that is tried instead.
     example: Option<(String, String)>,
     trouble: Option<Trouble>,
@@ -137,6 +166,7 @@ impl<'a> Round<'a> {
             refused: vec![None; documents],
             in_a_row: 0,
             conflicts: 0,
+            hunt: Hunt::default(),
             example: None,
             trouble: None,
             whole: false,
@@ -283,7 +313,22 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn close(mut self, documents: &[Document], breaker: &mut Breaker) -> Outcome {
+    /// What those are found to be that closed the connection alone.
+    fn judge(&mut self, documents: &mut [Document]) {
+        let others_are_taken = self.fates.contains(&Fate::Delivered);
+        for (i, verdict) in std::mem::take(&mut self.hunt).verdicts(documents, others_are_taken) {
+            match verdict {
+                Verdict::Guilty(text) => self.refused[i] = Some((code_of(&Signal::Closed), text)),
+                Verdict::Suspected(text) => {
+                    self.reconnects = true;
+                    self.add(TroubleKind::Transient, text, None);
+                }
+            }
+        }
+    }
+
+    fn close(mut self, documents: &mut [Document], breaker: &mut Breaker) -> Outcome {
+        self.judge(documents);
         if let Some((taken, instead)) = &self.example {
             tracing::warn!(
                 "other content is stored under the ids of our buckets (a re-imaged card, or two gateways of one name?); nothing is overwritten: `{taken}` is sent as `{instead}`"
@@ -325,7 +370,10 @@ impl<'a> Round<'a> {
 
 /// Whether the connection that met this is of no use any more.
 fn is_off(signal: &Signal) -> bool {
-    matches!(signal, Signal::NoServer(_) | Signal::NoName(_) | Signal::Login | Signal::Setup | Signal::Lost)
+    matches!(
+        signal,
+        Signal::NoServer(_) | Signal::NoName(_) | Signal::Login | Signal::Setup | Signal::Lost | Signal::Closed
+    )
 }
 
 /// A problem outside a round, as a trouble: its kind is that of the table.

@@ -13,18 +13,21 @@ const STORE: &str = "0badcafe";
 
 /// Stores documents by `_id`; refuses those whose `_id` holds one of `bad`.
 #[derive(Default)]
-struct Database {
-    stored: BTreeMap<String, String>,
-    bad: Vec<(&'static str, i32)>,
+pub(super) struct Database {
+    pub(super) stored: BTreeMap<String, String>,
+    pub(super) bad: Vec<(&'static str, i32)>,
     /// Answers given before any rule is asked.
-    script: Vec<Answer>,
+    pub(super) script: Vec<Answer>,
     /// Refusals fail the whole command.
-    whole: bool,
-    find_fails: bool,
-    commands: Vec<usize>,
+    pub(super) whole: bool,
+    pub(super) find_fails: bool,
+    /// The connection is closed on commands with a document whose `_id` holds one of these.
+    pub(super) closes: Vec<&'static str>,
+    pub(super) pings: bool,
+    pub(super) commands: Vec<usize>,
 }
 
-fn problem(code: i32, message: &str) -> Problem {
+pub(super) fn problem(code: i32, message: &str) -> Problem {
     let signal = Signal::Code { code, labels: Labels::default(), message: message.to_owned() };
     Problem { signal, text: format!("the database answered {code}: {message}"), wait: None }
 }
@@ -34,6 +37,9 @@ impl Wire for Database {
         self.commands.push(documents.len());
         if !self.script.is_empty() {
             return self.script.remove(0);
+        }
+        if documents.iter().any(|document| self.closes.iter().any(|part| document.id.contains(part))) {
+            return Answer::Failed(closed());
         }
         let code = |id: &str| self.bad.iter().find(|(part, _)| id.contains(part)).map(|(_, code)| *code);
         if let Some(code) = documents.iter().find_map(|document| code(&document.id)).filter(|_| self.whole) {
@@ -59,9 +65,17 @@ impl Wire for Database {
         let found = |ours: &&Document| Some((ours.id.clone(), *self.stored.get(&ours.id)? == ours.hash));
         Ok(documents.iter().filter_map(found).collect())
     }
+
+    async fn answers(&mut self) -> bool {
+        self.pings
+    }
 }
 
-fn documents(names: &[&str]) -> Vec<Document> {
+pub(super) fn closed() -> Problem {
+    Problem { signal: Signal::Closed, text: "unexpected end of file".into(), wait: None }
+}
+
+pub(super) fn documents(names: &[&str]) -> Vec<Document> {
     let context = Context {
         site: SiteName::new("s").unwrap(),
         store: STORE.into(),
@@ -74,7 +88,7 @@ fn documents(names: &[&str]) -> Vec<Document> {
     names.iter().map(|name| Document::of(&bucket(name, 1_796_043_600, 0, &[(0, 1.0)]), &context)).collect()
 }
 
-async fn send(database: &mut Database, breaker: &mut Breaker, documents: &mut [Document]) -> Outcome {
+pub(super) async fn send(database: &mut Database, breaker: &mut Breaker, documents: &mut [Document]) -> Outcome {
     deliver(database, breaker, documents, STORE).await
 }
 
@@ -83,7 +97,7 @@ async fn once(database: &mut Database, names: &[&str]) -> Report {
 }
 
 /// `d` delivered, `x` refused, `-` unsent.
-fn fates(report: &Report) -> String {
+pub(super) fn fates(report: &Report) -> String {
     let letter = |fate: &Fate| match fate {
         Fate::Delivered => 'd',
         Fate::Refused(_) => 'x',

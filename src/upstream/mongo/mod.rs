@@ -13,19 +13,24 @@ mod deliver;
 #[cfg(test)]
 mod deliver_tests;
 mod fleet;
+mod hangups;
+#[cfg(test)]
+mod hangups_tests;
 mod pace;
 mod problem;
 mod series;
 #[cfg(test)]
 mod series_tests;
 mod srv;
+mod tls;
 mod wire;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub(super) use advice::plain;
+pub(super) use advice::argument;
+pub(crate) use hangups::Hangups;
 
 use super::meter::{COMMAND_BYTES, CONNECT_BYTES, MINUTE_BYTES, Meter};
 use super::notebook::Notebook;
@@ -123,11 +128,16 @@ impl Mongo {
         self.used = Some(Instant::now());
         self.pay(wire + COMMAND_BYTES);
         let mut report = outcome.report;
+        let unsent = documents.iter().zip(&report.fates).filter(|(_, fate)| **fate == Fate::Unsent);
+        let suspects = hangups::suspects(unsent.map(|(document, _)| document));
         match report.trouble.as_ref().map(|trouble| trouble.kind) {
             None => self.pace.answered(started.elapsed(), bytes),
             Some(TroubleKind::Stopped) => self.pace.stopped(outcome.whole),
+            // What is wrong with a suspect says nothing of how much the others may be.
+            Some(_) if suspects.0 > 0 => {}
             Some(_) => self.pace.troubled(),
         }
+        self.pace.besides(suspects);
         if let Some(version) = self.link.server().and_then(|server| server.version.as_deref()) {
             for fate in &mut report.fates {
                 if let Fate::Refused(words) = fate {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::super::MAX_DOCUMENT_BYTES;
+
 /// Most documents in one command.
 const MAX_DOCUMENTS: usize = 100;
 /// Bytes of the first command.
@@ -10,6 +12,8 @@ const START_BYTES: usize = 256 << 10;
 const MIN_BYTES: usize = 16 << 10;
 /// Most bytes of one command; the driver needs about three times as much memory while sending.
 const MAX_BYTES: usize = 1 << 20;
+/// Most bytes that wait beside them: two of the largest documents.
+const MAX_BESIDE: usize = 2 * MAX_DOCUMENT_BYTES;
 /// Growth after a quick answer.
 const STEP_BYTES: usize = 32 << 10;
 /// What counts as a quick answer,
@@ -25,18 +29,25 @@ const WEIGHT: f64 = 0.2;
 pub(super) struct Pace {
     bytes: usize,
     probing: bool,
+    /// Documents, and their bytes, that wait beside those of the next command.
+    beside: (usize, usize),
     /// A moving average of how long answers take.
     usual: Option<Duration>,
 }
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Self { bytes: START_BYTES, probing: false, usual: None }
+        Self { bytes: START_BYTES, probing: false, beside: (0, 0), usual: None }
     }
 
     /// Most documents and bytes of the next command. While the line is stopped, one document asks whether it still is.
     pub(super) const fn limits(&self) -> (usize, usize) {
-        if self.probing { (1, MIN_BYTES) } else { (MAX_DOCUMENTS, self.bytes) }
+        if self.probing { (1, MIN_BYTES) } else { (MAX_DOCUMENTS + self.beside.0, self.bytes + self.beside.1) }
+    }
+
+    /// So many documents, and bytes, at the front wait for a command of their own: others come along all the same.
+    pub(super) fn besides(&mut self, (documents, bytes): (usize, usize)) {
+        self.beside = (documents, bytes.min(MAX_BESIDE));
     }
 
     /// A command of `sent` bytes was answered after `elapsed`.
@@ -91,6 +102,17 @@ mod tests {
         let slow_but_usual = pace.limits().1;
         pace.answered(Duration::from_secs(2), 1 << 10);
         assert_eq!(pace.limits().1, slow_but_usual);
+    }
+
+    #[test]
+    fn what_waits_for_a_command_of_its_own_keeps_no_other_out() {
+        let mut pace = Pace::new();
+        pace.besides((1, 300 << 10));
+        assert_eq!(pace.limits(), (101, 556 << 10));
+        pace.besides((2, usize::MAX));
+        assert_eq!(pace.limits(), (102, START_BYTES + MAX_BESIDE));
+        pace.besides((0, 0));
+        assert_eq!(pace.limits(), (100, START_BYTES));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) fn nonsense(what: &str) -> Problem {
     Problem { signal: Signal::Lost, text: format!("the server's answer makes no sense: {what}"), wait: None }
 }
 
-pub(super) fn problem(error: &Error, namespace: &str) -> Problem {
+pub(super) fn problem(error: &Error, namespace: &str, tls: bool) -> Problem {
     let plain = advice::plain(error);
     let of = |signal, text| Problem { signal, text, wait: error.base_backoff() };
     match &*error.kind {
@@ -56,7 +56,9 @@ pub(super) fn problem(error: &Error, namespace: &str) -> Problem {
             of(signal, text)
         }
         ErrorKind::Authentication { message, .. } => of(Signal::Login, advice::login(message)),
-        ErrorKind::ServerSelection { message, .. } => of(Signal::NoServer(message.clone()), advice::no_server(message)),
+        ErrorKind::ServerSelection { message, .. } => {
+            of(Signal::NoServer(message.clone()), advice::no_server(message, tls))
+        }
         ErrorKind::DnsResolve { message, .. } => of(Signal::NoName(message.clone()), advice::no_name(message)),
         ErrorKind::InvalidTlsConfig { message, .. } => {
             of(Signal::Setup, format!("the TLS settings in the connection string cannot be used: {message}"))
@@ -68,7 +70,16 @@ pub(super) fn problem(error: &Error, namespace: &str) -> Problem {
         ErrorKind::InvalidArgument { message, .. } if message.starts_with("insert document must be within") => {
             of(Signal::Unsendable, format!("the driver refuses to send it: {message}"))
         }
+        ErrorKind::Io(cause) if is_closed(cause) => {
+            of(Signal::Closed, format!("the connection to the database broke: {plain}"))
+        }
         // Also `Bson`: our documents are encoded already, so what cannot be decoded is the reply.
         _ => of(Signal::Lost, format!("the connection to the database broke: {plain}")),
     }
+}
+
+/// Whether the other side, or something on the way, closed the connection.
+fn is_closed(cause: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(cause.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }

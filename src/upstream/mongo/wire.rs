@@ -61,6 +61,10 @@ impl Wire for Link {
             Err(_) => Err(self.late("a look at stored buckets", deadline)),
         }
     }
+
+    async fn answers(&mut self) -> bool {
+        self.run("admin", doc! { "ping": 1 }).await.is_ok()
+    }
 }
 
 impl Series for Link {

@@ -1,11 +1,10 @@
 //! Passwords and certificates, against a real mosquitto.
 
-use std::path::Path;
-
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use super::{commit, told};
+use crate::support::certificates::Validity::Now;
+use crate::support::certificates::{authority, certificate};
 use crate::support::mosquitto::Mosquitto;
 use crate::support::mqtt_intake::{Publisher, Running, start};
 
@@ -48,33 +47,13 @@ async fn a_password_file_is_read_again_at_each_connect() {
     source.connected().await;
 }
 
-/// An authority, with its certificate in `folder/NAME.crt`.
-fn authority(folder: &Path, name: &str) -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(folder.join(format!("{name}.crt")), authority.pem()).unwrap();
-    authority
-}
-
-/// A certificate for `host` in `folder/NAME.crt`, its key in `folder/NAME.key`.
-fn certificate(folder: &Path, name: &str, host: &str, authority: &CertifiedIssuer<'_, KeyPair>) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-    params.distinguished_name.push(rcgen::DnType::CommonName, host);
-    let certificate = params.signed_by(&key, authority).unwrap();
-    std::fs::write(folder.join(format!("{name}.crt")), certificate.pem()).unwrap();
-    std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-}
-
 /// A broker that speaks TLS as `host`, and the folder with its authority `ca.crt` and a stranger `other.crt`.
 fn tls_broker(host: &str, lines: &str) -> (Mosquitto, TempDir) {
     let files = tempfile::tempdir().unwrap();
     let ca = authority(files.path(), "ca");
     authority(files.path(), "other");
-    certificate(files.path(), "server", host, &ca);
-    certificate(files.path(), "client", "gateway", &ca);
+    certificate(files.path(), "server", host, &ca, Now);
+    certificate(files.path(), "client", "gateway", &ca, Now);
     let lines = format!(
         "allow_anonymous true\ncafile {0}/ca.crt\ncertfile {0}/server.crt\nkeyfile {0}/server.key\n{lines}",
         files.path().display()

@@ -1,6 +1,7 @@
 //! What the tests need of the world: servers, peers, proxies, ports.
 #![allow(dead_code, reason = "each module serves some tests only")]
 
+pub mod certificates;
 pub mod child;
 pub mod daemon;
 pub mod emulator;

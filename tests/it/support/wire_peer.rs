@@ -43,6 +43,7 @@ struct Script {
     answers: VecDeque<Answer>,
     commands: Vec<Document>,
     max_document: Option<i32>,
+    closes_on: Option<String>,
 }
 
 impl WirePeer {
@@ -68,6 +69,11 @@ impl WirePeer {
     /// The largest document it says it takes.
     pub(crate) fn max_document(&self, bytes: i32) {
         self.script.lock().unwrap().max_document = Some(bytes);
+    }
+
+    /// From now on it hangs up when it is sent a document with this in its `_id`; without, it does so no more.
+    pub(crate) fn closes_on(&self, part: Option<&str>) {
+        self.script.lock().unwrap().closes_on = part.map(ToOwned::to_owned);
     }
 
     /// The reads and writes it was sent, `documents` as an array inside.
@@ -132,7 +138,15 @@ fn answer(command: Document, address: SocketAddr, script: &Mutex<Script>) -> Ans
         "update" | "delete" | "findAndModify" | "bulkWrite" => doc! { "ok": 1 },
         _ => return Answer::Document(doc! { "ok": 1 }),
     };
+    let is_fatal = |part: &String| {
+        let sent = command.get_array("documents").into_iter().flatten().filter_map(|sent| sent.as_document());
+        sent.filter_map(|sent| sent.get_str("_id").ok()).any(|id| id.contains(part))
+    };
+    let closes = script.closes_on.as_ref().is_some_and(is_fatal);
     script.commands.push(command);
+    if closes {
+        return Answer::Close;
+    }
     script.answers.pop_front().unwrap_or(Answer::Document(plain))
 }
 

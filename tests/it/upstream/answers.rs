@@ -2,7 +2,7 @@
 //! nonsense. Whatever comes, nothing panics, and only proof counts as delivered.
 
 use mongodb::bson::{Bson, Document, doc};
-use tipbucket::upstream::{Report, TroubleKind};
+use tipbucket::upstream::{Fate, Report, TroubleKind};
 
 use super::{STORE, config, documents, fates, impatient, trouble, with};
 use crate::support::wire_peer::{Answer, WirePeer};
@@ -194,4 +194,55 @@ async fn a_document_too_large_for_the_server_is_isolated() {
     peer.max_document(sent[0].bytes() as i32 + 20);
     let report = upstream.deliver(&mut sent, STORE).await;
     assert_eq!(fates(&report), "ddxd");
+}
+
+#[tokio::test]
+async fn a_document_on_which_the_server_only_hangs_up_is_found_and_the_rest_is_sent() {
+    let peer = WirePeer::start([]).await;
+    peer.closes_on(Some("poison"));
+    let mut upstream = with(config(&peer.uri(), "telemetry"), impatient());
+    let mut sent = documents(&upstream, &["a", "b", "poison", "d"]);
+    let mut reports = Vec::new();
+    loop {
+        let report = upstream.deliver(&mut sent, STORE).await;
+        let told = fates(&report);
+        reports.push(report);
+        if told.contains('x') || reports.len() > 30 {
+            break;
+        }
+        // The poisonous one stays, and another has come.
+        if told.contains('d') {
+            let next = documents(&upstream, &[&format!("n{}", reports.len())]);
+            sent.retain(|document| document.id.contains("poison"));
+            sent.extend(next);
+        }
+    }
+    let told: Vec<String> = reports.iter().map(fates).collect();
+    assert_eq!(told, ["----", "----", "dd-d", "-d", "-d", "-d", "xd"]);
+    let words = |report: &Report| trouble(report).1.to_owned();
+    assert!(words(&reports[0]).contains("the connection to the database broke"), "{}", words(&reports[0]));
+    assert!(
+        words(&reports[3]).contains("poison") && words(&reports[3]).contains("takes others"),
+        "{}",
+        words(&reports[3])
+    );
+    let Fate::Refused(reason) = &reports.last().unwrap().fates[0] else { panic!() };
+    for part in ["closes the connection whenever it is sent this bucket alone (5 times)", "takes others", "broke"] {
+        assert!(reason.contains(part), "{part} in {reason}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_put_aside_while_the_server_hangs_up_on_everything() {
+    let peer = WirePeer::start([]).await;
+    // It answers greetings and pings, as one that falls over when it writes.
+    peer.closes_on(Some("greenhouse-7"));
+    let mut upstream = with(config(&peer.uri(), "telemetry"), impatient());
+    let mut sent = documents(&upstream, &["a", "b", "c"]);
+    for _ in 0..5 {
+        let report = upstream.deliver(&mut sent, STORE).await;
+        assert_eq!((fates(&report).as_str(), trouble(&report).0), ("---", TroubleKind::Transient));
+    }
+    peer.closes_on(None);
+    assert_eq!(fates(&upstream.deliver(&mut sent, STORE).await), "ddd");
 }

@@ -11,6 +11,8 @@ mod forward;
 mod login;
 mod manners;
 mod shapes;
+mod storm;
+mod tls;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
