@@ -47,6 +47,7 @@ async fn open_buckets_are_brought_up_to_date_once_in_their_time() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     world.until(|w| w.shown.last().unwrap()[0].then.samples == 20).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let sent = shown(&world);
     assert_eq!(sent[..3], ["s1:2w", "s1:5", "s2:1w"]);
     assert!(sent.len() <= 7, "one update for five readings: {sent:?}");

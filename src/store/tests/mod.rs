@@ -7,6 +7,7 @@ mod damage;
 mod kept;
 mod lanes;
 mod lazy;
+mod open;
 mod pack;
 mod room;
 mod time;

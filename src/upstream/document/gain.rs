@@ -50,7 +50,7 @@ impl Gain {
                 Rollups::None => String::new(),
             };
             match shape.rollups {
-                Rollups::Flat if counts(field) && !names.stats_count.is_empty() => {
+                Rollups::Flat if stats.numbers.is_some() && counts(field) && !names.stats_count.is_empty() => {
                     gain.inc.put(&rollup_name(&names.stats_count, field.as_str(), false), whole(stats.count));
                 }
                 Rollups::Nested => gain.inc.put(&key(&names.stats_count), whole(stats.count)),

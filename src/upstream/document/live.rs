@@ -103,7 +103,14 @@ fn part(bucket: &SealedBucket, known: Known, context: &Context, now: Timestamp) 
         stats.iter().any(|(known, stats)| known == field && stats.count == count)
     };
     let is_known = |field: &FieldName| before.iter().any(|(known, _)| known == field);
-    let goes_on = |field: &FieldName| !in_all(&before, field, all) || in_all(&gained, field, tail.len() as u32);
+    let has_numbers = |stats: &[(FieldName, FieldStats)], field: &FieldName| {
+        stats.iter().find(|(known, _)| known == field).map(|(_, stats)| stats.numbers.is_some())
+    };
+    // Flat rollups count a field apart that not every sample has, and leave out what has no numbers.
+    let goes_on = |field: &FieldName| {
+        (!in_all(&before, field, all) || in_all(&gained, field, tail.len() as u32))
+            && has_numbers(&gained, field).is_none_or(|has| Some(has) == has_numbers(&before, field))
+    };
     let is_flat = shape.rollups == Rollups::Flat;
     let fits_flat = || before.iter().all(|(field, _)| goes_on(field)) && are_apart(&before, main, shape);
     if !gained.iter().all(|(field, _)| is_known(field)) || (is_flat && !fits_flat()) {

@@ -2,12 +2,15 @@
 
 mod admin;
 mod answers;
+mod append;
 mod archive;
 mod database;
 mod economy;
 mod faults;
 mod fleet;
 mod forward;
+mod gateway;
+mod live;
 mod login;
 mod manners;
 mod shapes;
