@@ -216,3 +216,18 @@ async fn many_open_buckets_take_turns_with_complete_ones() {
     world.until(|w| w.looks.last().is_some_and(|look| look.known.is_empty())).await;
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sensor_that_reads_once_a_second_costs_one_update_in_five_readings() {
+    let (world, running) = live();
+    for n in 1..=600 {
+        world.open(1, n);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let (updates, bytes) =
+        world.with(|w| w.shown.iter().flatten().fold((0, 0), |(n, bytes), update| (n + 1, bytes + update.bytes())));
+    assert!((119..=122).contains(&updates), "docs/UPSTREAM.md says 120: {updates}");
+    assert!(bytes / 600 < 150, "{} bytes for each reading", bytes / 600);
+    assert_eq!(running.stop().await.upstream().live_readings.get(), 600);
+}
