@@ -115,7 +115,7 @@ impl Round {
                 let (i, _) = batch[0];
                 if batch.len() == 1 {
                     self.most = MAX_UPDATES;
-                    self.refused_by(&documents[i], i, problem);
+                    self.refused_by(&documents[i], i, &problem);
                 }
                 Ok(())
             }
@@ -143,14 +143,14 @@ impl Round {
                 Ok(())
             }
             Class::Poison | Class::LookUp => {
-                self.refused_by(document, i, problem);
+                self.refused_by(document, i, &problem);
                 Ok(())
             }
             _ => Err(problem),
         }
     }
 
-    fn refused_by(&mut self, document: &Document, i: usize, problem: Problem) {
+    fn refused_by(&mut self, document: &Document, i: usize, problem: &Problem) {
         let (stored, all) = (document.done, document.rows.len());
         let hint = match problem.signal {
             Signal::Code { code: DUPLICATE_KEY, .. } => ": a unique index keeps a window from having a second document",

@@ -114,7 +114,7 @@ fn command(collection: &str, statements: &[&RawDocumentBuf], ordered: bool) -> R
 
 /// Reads an answer. One that does not account for every statement makes no sense, and proves nothing.
 fn read(answer: &Bsondoc, sent: usize, ordered: bool, namespace: &str) -> Result<Updated, Problem> {
-    let list = |key: &str| answer.get_array(key).map(Vec::as_slice).unwrap_or_default().iter();
+    let list = |key: &str| answer.get_array(key).map(Vec::as_slice).unwrap_or_default();
     let labels = labels(list("errorLabels"));
     let mut updated = Updated::default();
     let mut known = HashSet::new();
@@ -157,8 +157,8 @@ fn number(value: Option<&Bson>) -> Option<i64> {
     }
 }
 
-fn labels<'a>(labels: impl Iterator<Item = &'a Bson> + Clone) -> Labels {
-    let has = |label: &str| labels.clone().any(|known| known.as_str() == Some(label));
+fn labels(labels: &[Bson]) -> Labels {
+    let has = |label: &str| labels.iter().any(|known| known.as_str() == Some(label));
     Labels {
         retryable: has(RETRYABLE_WRITE_ERROR),
         overloaded: has(SYSTEM_OVERLOADED_ERROR),

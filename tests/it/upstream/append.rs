@@ -10,7 +10,7 @@ use crate::support::proxy::{Mode, Proxy};
 use crate::support::wire_peer::{Answer, WirePeer};
 
 fn append(uri: &str, database: &str) -> Config {
-    Config { mode: Way::Append, append_up_to: 7, ..config(uri, database) }
+    Config { mode: Way::Append, append_up_to: 7, reports: std::time::Duration::ZERO, ..config(uri, database) }
 }
 
 #[tokio::test]
@@ -51,7 +51,9 @@ async fn without_lost_answers_the_database_holds_what_was_accepted() {
         if step == 20 {
             // Answers that say that nothing was done.
             let busy = doc! { "failCommands": ["update"], "appName": database.as_str(), "errorCode": 112 };
-            server.fail(2, busy).await.off().await;
+            let fail_point = server.fail(1000, busy).await;
+            gateway.until("answers say so", |stats| stats.upstream().failures.get() >= 2).await;
+            fail_point.off().await;
         }
     }
     gateway.delivered(readings.accepted.len()).await;

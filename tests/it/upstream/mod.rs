@@ -10,6 +10,7 @@ mod faults;
 mod fleet;
 mod forward;
 mod gateway;
+mod killed;
 mod live;
 mod login;
 mod manners;

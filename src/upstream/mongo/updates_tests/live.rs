@@ -39,7 +39,7 @@ async fn the_sealed_bucket_takes_the_place_of_its_live_document_byte_for_byte() 
     for form in [Form::Live, Form::Buckets] {
         let mut fake = Fake::default();
         let first = update(&open(3), None);
-        assert_eq!(show(&mut fake, &[first.clone()]).await.fates, [Shown::Made]);
+        assert_eq!(show(&mut fake, std::slice::from_ref(&first)).await.fates, [Shown::Made]);
         let second = update(&open(5), Some(first.then));
         assert_eq!(show(&mut fake, &[second]).await.fates, [Shown::Done]);
         let (sent, report) = seal(&mut fake, &open(6), form).await;
