@@ -122,7 +122,9 @@ impl Live {
 
     /// The updates of one command, and whose they are.
     fn updates(&mut self, growth: Growth, most: usize, now: Timestamp) -> (Vec<BucketKey>, Vec<LiveUpdate>) {
-        self.shown.retain(|key, _| !growth.closed.contains(key));
+        for key in &growth.closed {
+            self.shown.remove(key);
+        }
         let (mut keys, mut updates, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut more = growth.more;
         for growing in growth.growing {
@@ -198,7 +200,10 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
     pub(super) fn wants_live(&mut self) -> bool {
         let Some(live) = &mut self.live else { return false };
         let (now, stats) = (self.clock.now(), self.stats.upstream());
-        let trouble = live.off.as_ref().filter(|(until, _)| *until > Instant::now()).map(|(_, why)| why.clone());
+        // While complete buckets are in trouble it is theirs to find out that it is over.
+        let is_stuck = self.healthy_since.is_none() && !self.lanes.is_empty();
+        let lasts = |until: &Instant| is_stuck || *until > Instant::now();
+        let trouble = live.off.as_ref().filter(|(until, _)| lasts(until)).map(|(_, why)| why.clone());
         let backlog = || self.lanes.has_old().then(|| "what waited is sent first".to_owned());
         let off = trouble.or_else(backlog);
         let is_off = off.is_some();
@@ -209,7 +214,8 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
 
     /// When open buckets are to be looked at.
     pub(super) fn live_due(&self) -> Option<Instant> {
-        let may = !self.ended && !self.lanes.has_old();
+        let is_stuck = self.healthy_since.is_none() && !self.lanes.is_empty();
+        let may = !self.ended && !self.lanes.has_old() && !is_stuck;
         self.live.as_ref().filter(|_| may).map(Live::due)
     }
 

@@ -13,8 +13,8 @@ use crate::model::bucketer::{BucketKey, Open};
 use crate::model::varint::Reader;
 use crate::model::{ClockState, SealReason, SealedBucket, codec};
 
-/// Most bytes of compact samples in one answer; one bucket may always take more.
-const MAX_BYTES: usize = 256 << 10;
+/// Most bytes of compact samples in one answer, some 25,000 samples; one bucket may always take more.
+const MAX_BYTES: usize = 64 << 10;
 
 /// What is known already, and how much more is wanted.
 #[derive(Clone, Debug, Default)]

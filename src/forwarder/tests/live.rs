@@ -231,3 +231,21 @@ async fn a_sensor_that_reads_once_a_second_costs_one_update_in_five_readings() {
     assert!(bytes / 600 < 150, "{} bytes for each reading", bytes / 600);
     assert_eq!(running.stop().await.upstream().live_readings.get(), 600);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_line_is_probed_as_rarely_as_without() {
+    let (world, running) = live();
+    world.open(1, 2);
+    world.until(|w| w.shown.len() == 1).await;
+    world.with(|w| w.reports.extend((0..1000).map(|_| trouble(TroubleKind::Stopped, vec![Fate::Unsent]))));
+    world.segment(1, &["a"]);
+    for n in 3..3 + 8 * 360 {
+        world.open(1, n);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let (tries, shown) = world.with(|w| (w.sent.len(), w.shown.len()));
+    assert!((35..=100).contains(&tries), "one in 5 to 15 minutes for eight hours: {tries}");
+    assert_eq!(shown, 1, "it is for complete buckets to find out that the trouble is over");
+    assert_eq!(running.stats.upstream().condition.get().up, Some(false));
+    running.stop().await;
+}

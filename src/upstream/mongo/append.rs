@@ -38,6 +38,9 @@ pub(super) async fn deliver<U: Updates + Send>(
             broke = Some(trouble(&mut documents[first], &problem));
             break;
         }
+        if round.is_hopeless(breaker) {
+            break;
+        }
     }
     if !breaker.believes(&round.fared) {
         broke = Some(disbelieved(&mut round.fates));
@@ -158,6 +161,13 @@ impl Round {
         };
         let words = format!("{}{hint} ({stored} of {all} readings are stored, {} tries)", problem.text, document.tries);
         self.refused(i, code_of(&problem.signal), words);
+    }
+
+    /// So many were refused in a row that nobody will believe it: no need to try the rest.
+    fn is_hopeless(&self, breaker: &Breaker) -> bool {
+        let Some(Fared::Refused(code)) = self.fared.last() else { return false };
+        let alike = |fared: &&Fared| **fared == Fared::Refused(*code);
+        breaker.would_open(self.fared.iter().rev().take_while(alike).count() as u32, *code)
     }
 
     fn refused(&mut self, i: usize, code: i32, words: String) {

@@ -101,6 +101,8 @@ async fn a_changed_validator_stops_the_line() {
     let report = send(&mut fake, &mut sent).await;
     assert_eq!(report.fates, vec![Fate::Unsent; 4]);
     assert_eq!(report.trouble.unwrap().kind, TroubleKind::Stopped);
+    assert_eq!(fake.commands.len(), 3, "three in a row are enough");
+    fake.tricks.clear();
     assert_eq!(send(&mut fake, &mut sent).await.fates, vec![Fate::Delivered; 4]);
 }
 
