@@ -32,7 +32,11 @@ impl Default for Stats {
             clock_condition: Condition::new("clock"),
             ..StoreStats::default()
         };
-        let upstream = UpstreamStats { condition: Condition::new("upstream"), ..UpstreamStats::default() };
+        let upstream = UpstreamStats {
+            condition: Condition::new("upstream"),
+            live: Condition::new("live"),
+            ..UpstreamStats::default()
+        };
         upstream.drained_in_s.set(-1);
         Self(Arc::new(Inner { sources: Mutex::default(), store, upstream }))
     }
@@ -222,6 +226,12 @@ pub struct UpstreamStats {
     pub last_delivery_ms: Gauge,
     /// Whether the upstream can be reached, and why not.
     pub condition: Condition,
+    /// Updates of open buckets that were sent.
+    pub live_updates: Counter,
+    /// Readings that they showed for the first time.
+    pub live_readings: Counter,
+    /// Whether open buckets are sent, and why not; never tried in other modes than `live`.
+    pub live: Condition,
 }
 
 /// Whether one thing works. Tells the log once when that changes, and rarely while it lasts.

@@ -135,6 +135,10 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         let left = humantime::format_duration(Duration::from_secs(left.unsigned_abs()));
         writeln!(out, "          the backlog will be drained in about {left}")?;
     }
+    if let Some(live) = &upstream.live {
+        writeln!(out, "live      {}", words(live))?;
+        writeln!(out, "          {} readings shown by {} updates", upstream.live_readings, upstream.live_updates)?;
+    }
     let losses = [
         ("samples thinned for want of room", store.thinned),
         ("buckets evicted for want of room", store.evicted),

@@ -7,6 +7,7 @@
 
 mod calendar;
 mod lanes;
+mod live;
 mod next;
 mod reports;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::store::{Backlog, Settled, StoreError};
 use crate::upstream::{Context, Report, Trouble, TroubleKind, Tuning, Upstream};
 use calendar::Calendar;
 use lanes::{Drain, Lane, Lanes};
+use live::Live;
 use reports::Reports;
 use way::Way;
 
@@ -68,6 +70,8 @@ struct Forwarder<B, W> {
     overload: Backoff,
     probe: (Duration, Duration),
     calendar: Calendar,
+    /// Set where open buckets are sent too.
+    live: Option<Live>,
     reports: Reports,
     /// Whether the upstream was reached since the start.
     greeted: bool,
@@ -83,6 +87,7 @@ enum Next {
     Greet,
     Report,
     Deliver(Lane),
+    Live,
     Attend,
     Pause,
     Stop,
@@ -105,6 +110,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         Self {
             backlog,
             reports: Reports::new(way.reports_every()),
+            live: way.live_every().map(|every| Live::new(every, tuning.calm, context.clone())),
             way,
             lanes: Lanes::new(context, manners.backlog_share),
             drain: None,
@@ -137,6 +143,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                         break;
                     }
                 }
+                Next::Live => self.show().await,
                 Next::Attend => {
                     let report = self.way.attend().await;
                     self.apply(report, (Lane::New, 0), false);
@@ -203,6 +210,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         );
         let went_well = report.trouble.is_none();
         self.apply(report, (lane, count), true);
+        self.live.iter_mut().for_each(|live| live.turn = true);
         if went_well {
             self.pause = self.reports.slow_down(bytes, started.elapsed());
         }
@@ -265,6 +273,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let pause = pause.max(trouble.wait.unwrap_or_default().min(self.probe.1));
         let pause = if trouble.reconnects { pause.max(self.calendar.next_connection(fastrand::f64())) } else { pause };
         self.healthy_since = None;
+        self.live.iter_mut().for_each(|live| live.trouble(&trouble.text));
         let now = self.clock.now();
         self.reports.last_error = Some((now, trouble.text.clone()));
         if trouble.kind == TroubleKind::Stopped {

@@ -45,6 +45,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 self.reports.is_paused = true;
                 let words = "paused by the database's owner (`pauseUntil` in `_control`); nothing is lost meanwhile";
                 self.stats.upstream().condition.down(now, words);
+                self.pause_live(words);
                 self.backlog.upstream_takes(false);
                 let asked = self.reports.due().map(|due| due.saturating_duration_since(Instant::now()));
                 self.pause = Some(left.min(asked.unwrap_or(left)));
@@ -55,6 +56,9 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 return Next::Pause;
             }
             self.calendar.look(now, self.lanes.new.latest_window());
+            if let Some(next) = self.live_next() {
+                return next;
+            }
             if self.lanes.open_segments() >= MAX_OPEN_SEGMENTS {
                 return self.deliver_any().unwrap_or(Next::Attend);
             }
@@ -104,20 +108,22 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         }
         if self.lanes.new.has_packed() {
             let Some(not_before) = not_before else { return Drawn::Next(Next::Deliver(Lane::New)) };
+            let wake = self.live_due().map_or(not_before, |due| due.min(not_before));
             tokio::select! {
-                () = sleep_until(not_before) => {}
+                () = sleep_until(wake) => {}
                 () = self.shutdown.cancelled() => {}
             }
             return Drawn::Nothing;
         }
         if self.lanes.new.is_empty() {
             let report = self.reports.due().filter(|_| self.way.is_open() && self.healthy_since.is_some());
-            let due = self.way.due().into_iter().chain(report).min();
+            let look = report.into_iter().chain(self.live_due()).min();
+            let due = self.way.due().into_iter().chain(look).min();
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
-                () = until(due) => match report {
-                    Some(report) if Some(report) == due => Drawn::Nothing,
+                () = until(due) => match look {
+                    Some(look) if Some(look) == due => Drawn::Nothing,
                     _ => Drawn::Next(Next::Attend),
                 },
                 drawn = self.backlog.next() => Drawn::Parcel(drawn),
@@ -127,11 +133,12 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 }
             }
         } else {
+            let wake = not_before.map(|moment| self.live_due().map_or(moment, |due| due.min(moment)));
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => Drawn::Next(Next::Stop),
                 drawn = self.backlog.next() => Drawn::Parcel(drawn),
-                () = sleep_until(not_before.unwrap_or_else(|| Instant::now() + GATHER)) => match not_before {
+                () = sleep_until(wake.unwrap_or_else(|| Instant::now() + GATHER)) => match not_before {
                     Some(_) => Drawn::Nothing,
                     None => Drawn::Next(Next::Deliver(Lane::New)),
                 },

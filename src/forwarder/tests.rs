@@ -2,6 +2,7 @@
 
 mod chaos;
 mod lanes;
+mod live;
 mod manners;
 mod reports;
 mod world;
@@ -30,7 +31,7 @@ fn context() -> Context {
         retention: None,
         shape: Shape::default(),
         collections: Collections::new("telemetry", "buckets", None),
-        series: false,
+        form: Default::default(),
         meta: HashMap::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::{Document, Gap, Manners, Orders, Report, Upstream, Vitals};
+use crate::upstream::{Document, Gap, LiveReport, LiveUpdate, Manners, Orders, Report, Upstream, Vitals};
 
 /// A way out, as the forwarder sees it.
 pub(super) trait Way: Send {
@@ -36,6 +36,14 @@ pub(super) trait Way: Send {
     /// Stores gaps; whether all are there.
     fn gaps(&mut self, _: &[Gap], _store: &str) -> impl Future<Output = bool> + Send {
         std::future::ready(false)
+    }
+    /// How often [`Self::live`] is wanted.
+    fn live_every(&self) -> Option<Duration> {
+        None
+    }
+    /// Brings documents of open buckets up to date.
+    fn live(&mut self, _: &[LiveUpdate]) -> impl Future<Output = LiveReport> + Send {
+        std::future::ready(LiveReport::default())
     }
     fn limits(&self) -> (usize, usize);
     fn deliver(&mut self, documents: &mut [Document], store: &str) -> impl Future<Output = Report> + Send;
@@ -71,6 +79,14 @@ impl Way for Upstream {
 
     async fn gaps(&mut self, gaps: &[Gap], store: &str) -> bool {
         self.gaps(gaps, store).await
+    }
+
+    fn live_every(&self) -> Option<Duration> {
+        self.live_every()
+    }
+
+    async fn live(&mut self, updates: &[LiveUpdate]) -> LiveReport {
+        self.live(updates).await
     }
 
     fn limits(&self) -> (usize, usize) {

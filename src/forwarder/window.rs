@@ -277,7 +277,7 @@ mod tests {
             retention: None,
             shape: Shape::default(),
             collections: Collections::new("telemetry", "buckets", None),
-            series: false,
+            form: Default::default(),
             meta: std::collections::HashMap::new(),
         })
     }

@@ -166,6 +166,11 @@ impl SealedBucket {
         self.rollup.as_ref().map_or_else(|| content::hash(site, self), |rollup| rollup.hash.clone())
     }
 
+    /// The same bucket with none of its samples.
+    pub(crate) fn without_samples(&self) -> Self {
+        Self { sensor: self.sensor.clone(), samples: Vec::new(), rollup: None, ..*self }
+    }
+
     /// The same bucket with its samples replaced by their rollup.
     pub fn thinned(mut self, site: &SiteName) -> Self {
         if let Some((first, last)) = self.span() {

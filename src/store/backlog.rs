@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use super::StoreError;
 use super::segment::Entry;
+use super::{Growth, Question, StoreError};
 use crate::model::{DeadLetter, LossReason, LostBucket, SealedBucket, Timestamp};
 
 /// A segment of sealed buckets; numbers grow with time and are never used twice.
@@ -116,6 +116,11 @@ pub trait Backlog: Send {
 
     /// Whether the upstream takes what it is sent: while it does, sealed buckets need not be written before they are sent.
     fn upstream_takes(&mut self, _takes: bool) {}
+
+    /// What open buckets hold of committed readings; nothing if that cannot be told now. Safe to drop.
+    fn look(&mut self, _: Question) -> impl Future<Output = Growth> + Send {
+        std::future::ready(Growth::default())
+    }
 
     /// Entries of the loss ledger after number `after` that change no more, oldest first, at most `most`.
     fn losses(

@@ -11,7 +11,9 @@ use tokio::task::spawn_blocking;
 use super::lazy::Pool;
 use super::names::NameReader;
 use super::writer::Request;
-use super::{Backlog, Closed, Head, Lost, Parcel, SegmentId, Settled, StoreError, database, ledger, segment};
+use super::{
+    Backlog, Closed, Growth, Head, Lost, Parcel, Question, SegmentId, Settled, StoreError, database, ledger, segment,
+};
 use crate::model::Timestamp;
 
 /// Most stretches that are put behind at once; beyond it a further outage's backlog goes with what is new.
@@ -179,6 +181,17 @@ impl Backlog for Outlet {
 
     fn upstream_takes(&mut self, takes: bool) {
         self.pool.tell(takes);
+    }
+
+    async fn look(&mut self, question: Question) -> Growth {
+        let (reply, answer) = oneshot::channel();
+        if self.requests.send(Request::Look(question, reply)).await.is_err() {
+            return Growth::default();
+        }
+        // The writer drops the question while it cannot commit.
+        let Ok(compact) = answer.await else { return Growth::default() };
+        let names = self.names.clone();
+        spawn_blocking(move || compact.unpack(&names)).await.unwrap_or_default()
     }
 
     async fn losses(&mut self, after: i64, now: Timestamp, most: usize) -> Result<Vec<Lost>, StoreError> {

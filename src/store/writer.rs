@@ -16,10 +16,11 @@ use super::database::Lock;
 use super::engine::{Batch, Engine, Report, Setup};
 use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
 use super::names::NameReader;
+use super::open::Compact;
 use super::quarantine::{self, Salvage};
 use super::quota::Alarm;
 use super::waiting::Waiting;
-use super::{Deliveries, Head, Receipt, SegmentId, Settled, StoreError, calendar, database, orders};
+use super::{Deliveries, Head, Question, Receipt, SegmentId, Settled, StoreError, calendar, database, orders};
 use crate::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::stats::Stats;
@@ -41,6 +42,8 @@ pub(super) enum Request {
     Damaged(StoreError),
     /// A segment cannot be read: put it aside.
     Broken(SegmentId, String),
+    /// Tell what open buckets hold.
+    Look(Question, oneshot::Sender<Compact>),
 }
 
 /// The store's task. Ends when every inlet and the outlet are dropped.
@@ -166,6 +169,10 @@ impl Writer {
                         gathered.batch.broken.push((segment, why));
                         deadline.get_or_insert_with(|| Instant::now() + SETTLE_WAIT);
                     }
+                    Some(Request::Look(question, reply)) => {
+                        // Who does not wait any more need not know.
+                        let _ = self.engine.as_ref().map(|engine| reply.send(engine.look(&question)));
+                    }
                     Some(Request::Settle(settled, reply)) => {
                         let wait = Instant::now() + gathered.settle(settled, reply, &self.setup.pool);
                         if let Some(engine) = &self.engine {
@@ -267,7 +274,7 @@ impl Writer {
                 () = tokio::time::sleep_until(until) => return,
                 request = self.requests.recv(), if ends.settles => match request {
                     // The retry, or the next pass, meets the damage itself.
-                    Some(Request::Damaged(_) | Request::Broken(..)) => {}
+                    Some(Request::Damaged(_) | Request::Broken(..) | Request::Look(..)) => {}
                     Some(Request::Settle(settled, reply)) => {
                         tried.settled.push(settled);
                         replies.push(reply);

@@ -7,7 +7,7 @@ use mongodb::options::ConnectionString;
 
 use super::collection::{MAX_NAMESPACE_BYTES, PLACEHOLDERS};
 use super::config::DEFAULT_URI;
-use super::{Config, Kind, Mode, Rollups, Shape};
+use super::{Config, Connection, Kind, Layout, Mode, Rollups, Shape};
 use crate::model::FieldName;
 
 /// Longest database name in bytes (MongoDB's limit).
@@ -22,6 +22,10 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(3600);
 const UPLOAD_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 86_400);
 /// Smallest daily budget: a handful of connections and something to send by them.
 const MIN_DAY: ByteSize = ByteSize::mib(1);
+/// How often open buckets may be brought up to date.
+const LIVE_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+/// How many readings a document may take that others write too.
+const APPEND_UP_TO: std::ops::RangeInclusive<u32> = 1..=100_000;
 /// How often a gateway may report.
 const SHORTEST_REPORTS: Duration = Duration::from_secs(10);
 /// Largest share of the backlog: beyond it new buckets would hardly go at all.
@@ -64,11 +68,11 @@ impl Config {
                 say(key, "archive files hold one collection: name it without { }".to_owned());
             }
         }
-        if self.mode == Mode::Live {
-            say("mode", "`live` is not built yet: use mode = \"buckets\" or \"timeseries\"".to_owned());
-        }
-        if self.mode == Mode::Timeseries {
-            self.bad_series().into_iter().for_each(|(key, words)| say(key, words));
+        match self.mode {
+            Mode::Buckets => {}
+            Mode::Live => self.bad_live().into_iter().for_each(|(key, words)| say(key, words.to_owned())),
+            Mode::Append => self.bad_append().into_iter().for_each(|(key, words)| say(key, words.to_owned())),
+            Mode::Timeseries => self.bad_series().into_iter().for_each(|(key, words)| say(key, words)),
         }
         for (key, words) in self.bad_shape().into_iter().chain(self.bad_manners()) {
             say(&key, words);
@@ -114,6 +118,70 @@ impl Config {
             say("retention", "0s would delete every bucket at once: leave it out to keep buckets for ever".to_owned());
         }
         found
+    }
+
+    /// What the documents of open buckets cannot have.
+    fn bad_live(&self) -> Vec<(&'static str, &'static str)> {
+        let mut found = self.bad_updates();
+        let names = Shape::of(self).names;
+        if names.last_seq.is_empty() || names.store.is_empty() {
+            let words =
+                "mode = \"live\" knows its own open documents by these two: name both, or use mode = \"buckets\"";
+            found.push((if names.store.is_empty() { "names.store" } else { "names.last_seq" }, words));
+        }
+        if !LIVE_EVERY.contains(&self.live_every) {
+            found.push(("live_every", "must be from 1s to 10m: to see complete buckets only, use mode = \"buckets\""));
+        }
+        if self.upload_every.is_some() {
+            found.push((
+                "upload_every",
+                "sends rarely, mode = \"live\" all the time: leave it out, or use mode = \"buckets\"",
+            ));
+        }
+        if self.connection == Connection::DutyCycle {
+            let words = "\"duty-cycle\" hangs up at once, mode = \"live\" sends all the time: use \"auto\", or mode = \"buckets\"";
+            found.push(("connection", words));
+        }
+        found
+    }
+
+    /// What cannot be appended reading by reading.
+    fn bad_append(&self) -> Vec<(&'static str, &'static str)> {
+        let mut found = self.bad_updates();
+        let shape = Shape::of(self);
+        let names = &shape.names;
+        if shape.layout == Layout::Columns {
+            found.push(("layout", "mode = \"append\" adds one sample at a time: use layout = \"rows\""));
+        }
+        if shape.summary.is_some() {
+            found.push((
+                "summary",
+                "mode = \"append\" cannot keep rollups of intervals: leave it out, or use mode = \"buckets\"",
+            ));
+        }
+        if !names.stats_avg.is_empty() && shape.rollups != Rollups::None {
+            found.push(("names.stats_avg", "mode = \"append\" cannot keep a mean: leave it out, it is sum by count"));
+        }
+        if [&names.sensor, &names.start, &names.count].iter().any(|name| name.is_empty()) {
+            found.push(("names", "mode = \"append\" finds documents by sensor, start and count: name all three"));
+        }
+        if self.overflow_collection.is_some() {
+            found.push((
+                "overflow_collection",
+                "mode = \"append\" knows no parts: leave it out, or use mode = \"buckets\"",
+            ));
+        }
+        if !APPEND_UP_TO.contains(&self.append_up_to) {
+            found.push(("append_up_to", "must be from 1 to 100000: a document holds 16 MiB at most"));
+        }
+        found
+    }
+
+    /// What no mode can have that updates documents.
+    fn bad_updates(&self) -> Vec<(&'static str, &'static str)> {
+        let is_archive = self.kind == Kind::Archive;
+        let words = "archive files hold complete buckets: use mode = \"buckets\"";
+        is_archive.then_some(("mode", words)).into_iter().collect()
     }
 
     /// What a time series collection cannot have.

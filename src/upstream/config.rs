@@ -32,6 +32,11 @@ pub struct Config {
     pub collection: String,
     /// How buckets are written.
     pub mode: Mode,
+    /// Live: how often open buckets are brought up to date.
+    #[serde(with = "humantime_serde")]
+    pub live_every: Duration,
+    /// Append: a document takes no more readings once it holds so many.
+    pub append_up_to: u32,
     /// Time series: how far apart readings usually are; the server sizes its own buckets by it.
     pub granularity: Granularity,
     /// Time series: the longest span of the server's own buckets, in place of `granularity`.
@@ -117,6 +122,8 @@ pub enum Mode {
     Buckets,
     /// Readings as they come, replaced by the complete bucket.
     Live,
+    /// Reading by reading into documents that others write too.
+    Append,
     /// A native time series collection.
     Timeseries,
 }
@@ -175,6 +182,8 @@ impl Default for Config {
             database: "telemetry".to_owned(),
             collection: "buckets".to_owned(),
             mode: Mode::Buckets,
+            live_every: Duration::from_secs(5),
+            append_up_to: 1000,
             granularity: Granularity::Seconds,
             bucket_span: None,
             preset: None,

@@ -47,8 +47,37 @@ fn names_that_mongodb_refuses_are_refused_here() {
 }
 
 #[test]
-fn what_is_not_built_yet_is_said_plainly() {
-    check("mode = 'live'\nlayout = 'columns'", &[("mode", "use mode")]);
+fn what_cannot_be_live_is_refused_with_a_remedy() {
+    check("mode = 'live'\nlive_every = '1s'\nlayout = 'columns'\nsummary = '5m'", &[]);
+    check("mode = 'live'\nlive_every = '100ms'", &[("live_every", "mode = \"buckets\"")]);
+    check("mode = 'live'\nlive_every = '1h'", &[("live_every", "1s to 10m")]);
+    check("mode = 'live'\nupload_every = '1h'", &[("upload_every", "leave it out")]);
+    check("mode = 'live'\nconnection = 'duty-cycle'", &[("connection", "use \"auto\"")]);
+    check("mode = 'live'\n[names]\nstore = ''", &[("names.store", "name both")]);
+    check("mode = 'live'\n[names]\nlast_seq = ''", &[("names.last_seq", "name both")]);
+    for mode in ["live", "append"] {
+        let archive = format!("mode = '{mode}'\ntype = 'archive'");
+        check(&archive, &[("mode", "use mode = \"buckets\"")]);
+    }
+    for preset in ["hourly", "measurements", "values", "readings", "samples"] {
+        check(&format!("mode = 'live'\npreset = '{preset}'"), &[]);
+    }
+}
+
+#[test]
+fn what_cannot_be_appended_is_refused_with_a_remedy() {
+    check("mode = 'append'\npreset = 'hourly'\nappend_up_to = 60", &[]);
+    check("mode = 'append'\nlayout = 'columns'", &[("layout", "layout = \"rows\"")]);
+    check("mode = 'append'\nsummary = '5m'", &[("summary", "leave it out")]);
+    check("mode = 'append'\noverflow_collection = 'x'", &[("overflow_collection", "leave it out")]);
+    check("mode = 'append'\nappend_up_to = 0", &[("append_up_to", "1 to 100000")]);
+    check("mode = 'append'\n[names]\nstats_avg = 'avg'", &[("names.stats_avg", "sum by count")]);
+    check("mode = 'append'\n[names]\ncount = ''", &[("names", "sensor, start and count")]);
+    check("mode = 'append'\npreset = 'readings'", &[]);
+}
+
+#[test]
+fn what_a_time_series_cannot_have_is_refused() {
     check("mode = 'timeseries'", &[]);
     check(
         "mode = 'timeseries'\npreset = 'hourly'\ncollection = '{sensor}'",

@@ -2,6 +2,9 @@
 //!
 //! Fields stand in the order of `docs/DOCUMENTS.md`, whatever the shape calls them.
 
+mod append;
+mod gain;
+mod live;
 mod rollups;
 mod samples;
 mod series;
@@ -22,6 +25,7 @@ use super::{Rollups, Shape, identity};
 use crate::model::{
     ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
 };
+pub use live::{Known, LiveUpdate, live_update};
 use write::{Builder, date, whole};
 
 /// Version of the document's form, in its field `schema`.
@@ -44,8 +48,22 @@ pub struct Context {
     pub meta: HashMap<SensorName, Meta>,
     /// Which collection takes which document.
     pub collections: Collections,
-    /// Whether samples become measurements of a time series collection.
-    pub series: bool,
+    /// What becomes of a bucket.
+    pub form: Form,
+}
+
+/// What becomes of a bucket in the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// A document, inserted once.
+    #[default]
+    Buckets,
+    /// The same, in place of the live document of its open bucket.
+    Live,
+    /// Measurements of a time series collection.
+    Series,
+    /// Samples in documents that others write too, each holding so many at most.
+    Append(u32),
 }
 
 /// How long the database keeps a bucket.
@@ -91,8 +109,12 @@ pub struct Document {
     pub(crate) hangups: Hangups,
     /// Since when it is not certain whether its measurements are stored.
     pub(crate) suspect: Option<tokio::time::Instant>,
-    /// Its measurements, where they go one by one.
+    /// Its measurements, where they go one by one; or an update for each sample.
     pub rows: Vec<RawDocumentBuf>,
+    /// How many of the updates are certainly done.
+    pub(crate) done: usize,
+    /// It takes the place of a live document of ours.
+    pub(crate) replaces: bool,
     /// The exact bytes.
     pub bson: RawDocumentBuf,
 }
@@ -107,10 +129,14 @@ impl Document {
     pub fn sent_at(bucket: &SealedBucket, context: &Context, now: Timestamp) -> Self {
         let id = identity::id(&context.site, bucket);
         let hash = bucket.hash(&context.site);
-        let bson = build(bucket, context, &id, &hash, now);
+        let bson = build(bucket, context, &id, &Ending::Sealed(&hash), now);
         let collection = context.collections.of(&context.site, &bucket.sensor, bucket.part);
         let (samples, window) = (bucket.count(), bucket.window);
-        let rows = if context.series { series::measurements(bucket, &hash, context) } else { Vec::new() };
+        let rows = match context.form {
+            Form::Buckets | Form::Live => Vec::new(),
+            Form::Series => series::measurements(bucket, &hash, context),
+            Form::Append(most) => append::updates(bucket, context, most, now),
+        };
         let suspect = None;
         Self {
             id,
@@ -119,6 +145,8 @@ impl Document {
             window,
             rows,
             suspect,
+            done: 0,
+            replaces: context.form == Form::Live,
             collection,
             first_sent: None,
             rekeyed: 0,
@@ -156,7 +184,20 @@ impl Document {
     }
 }
 
-fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str, now: Timestamp) -> RawDocumentBuf {
+/// How a document ends: that of a sealed bucket is told by its hash, that of an open one by how many samples it holds.
+pub(super) enum Ending<'a> {
+    Sealed(&'a str),
+    Open(u32),
+}
+
+pub(super) fn build(
+    bucket: &SealedBucket,
+    context: &Context,
+    id: &str,
+    ending: &Ending<'_>,
+    now: Timestamp,
+) -> RawDocumentBuf {
+    let is_sealed = matches!(ending, Ending::Sealed(_));
     let (shape, names) = (&context.shape, &context.shape.names);
     let mut doc = Builder::new();
     doc.put("_id", id);
@@ -181,11 +222,13 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str, now: Ti
         doc.put(&names.summary, rollups::summary(bucket, every, names, main));
     }
     doc.put(&names.samples, samples::samples(bucket, shape, main));
-    doc.put(&names.sealed, bucket.sealed.as_str());
+    if is_sealed {
+        doc.put(&names.sealed, bucket.sealed.as_str());
+    }
     if bucket.late {
         doc.put(&names.late, true);
     }
-    if matches!(bucket.sealed, SealReason::Samples | SealReason::Bytes) {
+    if is_sealed && matches!(bucket.sealed, SealReason::Samples | SealReason::Bytes) {
         doc.put(&names.overflow, true);
     }
     if let Some(meta) = context.meta.get(&bucket.sensor).and_then(|meta| about(meta, &stats, names)) {
@@ -195,15 +238,23 @@ fn build(bucket: &SealedBucket, context: &Context, id: &str, hash: &str, now: Ti
         doc.put(&names.thinned, true);
     }
     doc.put(&names.clock, bucket.clock.as_str());
-    doc.put(&names.hash, hash);
+    match ending {
+        Ending::Sealed(hash) => doc.put(&names.hash, *hash),
+        Ending::Open(n) => doc.put(&names.last_seq, i64::from(*n)),
+    }
     doc.put(&names.store, context.store.as_str());
     doc.put(&names.schema, SCHEMA);
-    // Times that are not believed may lie in 1970: such a bucket would be gone before anybody saw it.
-    if let Some(kept) = context.retention.filter(|_| bucket.clock < ClockState::Unsynced) {
-        let expires = bucket.window.end().plus(kept.after_window).max(now.plus(kept.after_sending));
+    if let Some(expires) = expires(bucket, context, now) {
         doc.put(&names.expire_at, date(expires));
     }
     doc.0
+}
+
+/// When the database may delete a bucket. Times that are not believed may lie in 1970: such a bucket would be gone before
+/// anybody saw it.
+fn expires(bucket: &SealedBucket, context: &Context, now: Timestamp) -> Option<Timestamp> {
+    let kept = context.retention.filter(|_| bucket.clock < ClockState::Unsynced)?;
+    Some(bucket.window.end().plus(kept.after_window).max(now.plus(kept.after_sending)))
 }
 
 /// Units of the fields that occur, and tags; `None` if there is neither.
@@ -223,6 +274,16 @@ fn about(meta: &Meta, stats: &[(FieldName, FieldStats)], names: &super::Names) -
         }
     }
     (!about.0.is_empty()).then_some(about.0)
+}
+
+/// Whether a stored document is what we wrote of an open bucket, and may be replaced.
+pub(crate) fn is_live(stored: &RawDocument, ours: &Document, shape: &Shape) -> bool {
+    let names = &shape.names;
+    let store = |document: &RawDocument| document.get_str(&names.store).ok().map(ToOwned::to_owned);
+    let is_named = !names.last_seq.is_empty() && !names.store.is_empty();
+    is_named
+        && matches!(stored.get(&names.last_seq), Ok(Some(_)))
+        && store(stored).is_some_and(|id| Some(id) == store(&ours.bson))
 }
 
 /// Whether a stored document holds the content of ours: by its hash, or, where hashes are left out, by everything but

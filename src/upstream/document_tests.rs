@@ -22,7 +22,7 @@ fn context() -> Context {
         shape: Shape::default(),
         meta: HashMap::new(),
         collections: Collections::new("telemetry", "buckets", None),
-        series: false,
+        form: Default::default(),
     }
 }
 

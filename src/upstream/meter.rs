@@ -67,6 +67,13 @@ impl Meter {
         Some((left, text))
     }
 
+    /// If half of the budget is used up, which is all that live updates may use: how long until the next day, and in words.
+    pub(super) fn half_used(&mut self, now: Timestamp) -> Option<(Duration, String)> {
+        let half = Self { most: self.most.map(|most| most / 2), today: self.today }.used_up(now);
+        let (left, _) = half?;
+        Some((left, "half of upstream.max_bytes_per_day is used up; the rest is for complete buckets".to_owned()))
+    }
+
     fn turn(&mut self, now: Timestamp) {
         let day = now.as_millis().div_euclid(DAY);
         if day != self.today.day {
@@ -89,6 +96,10 @@ mod tests {
         assert_eq!(wait, Duration::from_secs(4 * 3600));
         assert!(words.contains("1.0 MiB were sent today") && words.contains("nothing is lost"), "{words}");
         assert_eq!(meter.used_up(at(24)), None, "a new day");
+        assert_eq!(meter.half_used(at(24)), None);
+        meter.add(at(24), 1 << 19);
+        assert!(meter.half_used(at(25)).unwrap().1.contains("complete buckets") && meter.used_up(at(25)).is_none());
+        meter = Meter::new(Some(ByteSize::mib(1)), Today { day: 20_001, bytes: 0 });
         assert_eq!(meter.today(), Today { day: 20_001, bytes: 0 });
     }
 

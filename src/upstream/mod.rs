@@ -16,6 +16,8 @@ mod meter;
 mod mongo;
 mod names;
 mod notebook;
+#[cfg(test)]
+mod plain;
 mod receipts;
 mod secret;
 mod shape;
@@ -30,7 +32,7 @@ use tokio::time::Instant;
 pub use archive::extended_json;
 pub use collection::Collections;
 pub use config::{Config, Connection, Format, Granularity, Kind, Mode};
-pub use document::{Context, Document, MAX_DOCUMENT_BYTES, Meta, Retention};
+pub use document::{Context, Document, Form, Known, LiveUpdate, MAX_DOCUMENT_BYTES, Meta, Retention, live_update};
 pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
 pub use manners::Manners;
@@ -90,6 +92,32 @@ pub enum Fate {
     Refused(String),
     /// Give it again.
     Unsent,
+}
+
+/// What became of updates of open buckets.
+#[derive(Clone, Debug, Default)]
+pub struct LiveReport {
+    /// One per update, in their order.
+    pub fates: Vec<Shown>,
+    /// Why not everything worked, if delivery is likely to meet the same.
+    pub trouble: Option<Trouble>,
+    /// Why, and how long, open buckets had better be left alone although delivery goes on.
+    pub off: Option<(Duration, String)>,
+}
+
+/// What became of one update of an open bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The document says what it should.
+    Done,
+    /// There was no document, and now there is one with what the update brought.
+    Made,
+    /// Another document has the `_id`, or it came before.
+    Taken,
+    /// It is not taken; the words say why.
+    Refused(String),
+    /// Nobody knows.
+    Unknown,
 }
 
 /// Why a delivery did not work, for an operator, and how long to wait.
@@ -153,7 +181,12 @@ impl Upstream {
             shape: Shape::of(config),
             meta: self.meta.clone(),
             collections: Collections::new(&config.database, &config.collection, config.overflow_collection.as_deref()),
-            series: config.kind == Kind::Mongodb && config.mode == Mode::Timeseries,
+            form: match (config.kind, config.mode) {
+                (Kind::Archive, _) | (_, Mode::Buckets) => Form::Buckets,
+                (_, Mode::Live) => Form::Live,
+                (_, Mode::Timeseries) => Form::Series,
+                (_, Mode::Append) => Form::Append(config.append_up_to),
+            },
         }
     }
 
@@ -208,6 +241,20 @@ impl Upstream {
                 report
             }
             To::Archive(archive) => archive.deliver(documents).await,
+        }
+    }
+
+    /// How often open buckets are brought up to date; never if `None`.
+    pub fn live_every(&self) -> Option<Duration> {
+        let is_live = self.config.kind == Kind::Mongodb && self.config.mode == Mode::Live;
+        is_live.then_some(self.config.live_every)
+    }
+
+    /// Brings documents of open buckets up to date. Dropped half-way, any of them may have been.
+    pub async fn live(&mut self, updates: &[LiveUpdate]) -> LiveReport {
+        match &mut self.to {
+            To::Mongo(mongo) => mongo.live(updates).await,
+            To::Archive(_) => LiveReport::default(),
         }
     }
 

@@ -105,6 +105,8 @@ names! {
     clock: Top = "clock",
     /// Hash of the content.
     hash: Top = "hash",
+    /// While a bucket is open and live: how many samples its document holds.
+    last_seq: Top = "lastSeq",
     /// Id of the gateway's store.
     store: Top = "store",
     /// Version of the document's form.
@@ -141,6 +143,11 @@ impl Names {
             }
         }
         found
+    }
+
+    /// Whether a field of the document itself has this name.
+    pub(crate) fn is_top(&self, name: &str) -> bool {
+        name == "_id" || self.all().iter().any(|(_, level, known)| *level == Level::Top && *known == name)
     }
 
     /// The key of a sensor's field inside `samples`, `stats` and `meta.units`. One that is called like a sample's time

@@ -143,7 +143,7 @@ mod tests {
             shape: Shape::default(),
             meta: Default::default(),
             collections: Collections::new("telemetry", "buckets", None),
-            series: false,
+            form: Default::default(),
         };
         Document::of(&bucket("a", 1_796_043_600, part, &[(0, 1.0), (1, 2.0)]), &context)
     }

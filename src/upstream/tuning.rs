@@ -22,6 +22,8 @@ pub struct Tuning {
     pub idle: Duration,
     /// The same where connections are not kept, or buckets come rarely.
     pub hang_up: Duration,
+    /// How long nothing may go wrong before open buckets are sent again that were left alone because of trouble.
+    pub calm: Duration,
     /// How long a bucket waits of which it is not certain what became of it in a time series collection: a first attempt
     /// must not be running any more.
     pub quarantine: Duration,
@@ -46,6 +48,7 @@ impl Default for Tuning {
             shutdown: s(5),
             idle: s(900),
             hang_up: s(30),
+            calm: s(60),
             quarantine: s(60),
             retry: (s(1), s(300)),
             overload: (s(5), s(900)),

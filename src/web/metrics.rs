@@ -53,6 +53,8 @@ impl Collector for Facts {
             ("upstream_failures", "Delivery attempts that failed as a whole", upstream.failures.get()),
             ("upstream_conflicts", "Buckets sent under a second _id", upstream.conflicts.get()),
             ("upstream_refused_buckets", "Buckets the database refused for good", upstream.refused.get()),
+            ("upstream_live_updates", "Updates of open buckets", upstream.live_updates.get()),
+            ("upstream_live_readings", "Readings that they showed first", upstream.live_readings.get()),
         ];
         for (name, help, value) in counters {
             one(&mut encoder, name, help, &ConstCounter::new(value))?;
@@ -75,6 +77,7 @@ impl Collector for Facts {
             ("clock_held_samples", "Samples that wait for a trusted clock", store.held.get()),
             ("clock_offset_milliseconds", "From the steady line to the time told", store.clock_offset_ms.get()),
             ("upstream_up", "1 if the upstream can be reached", up(&upstream.condition)),
+            ("upstream_live", "1 if open buckets are sent", up(&upstream.live)),
             (
                 "upstream_last_delivery_milliseconds",
                 "When the last bucket was delivered",

@@ -110,6 +110,10 @@ fn upstream(status: &Status) -> Markup {
     html! {
         table {
             tr { td { "state" } td { (condition(&upstream.condition)) } }
+            @if let Some(live) = &upstream.live {
+                tr { td { "open buckets" } td { (condition(live)) } }
+                (row("readings shown live", upstream.live_readings))
+            }
             (row("buckets delivered", upstream.buckets))
             (row("readings delivered", upstream.readings))
             (row("attempts that failed", upstream.failures))

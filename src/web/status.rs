@@ -135,6 +135,15 @@ pub struct UpstreamStatus {
     pub drained_in_s: Option<i64>,
     /// When the last bucket was delivered.
     pub last_delivery: Option<String>,
+    /// Mode `live`: whether open buckets are sent, and why not; `null` in other modes.
+    #[serde(default)]
+    pub live: Option<ConditionStatus>,
+    /// Updates of open buckets that were sent.
+    #[serde(default)]
+    pub live_updates: u64,
+    /// Readings that they showed for the first time.
+    #[serde(default)]
+    pub live_readings: u64,
 }
 
 /// One source. Counters are since the start of the daemon.
@@ -219,6 +228,9 @@ impl Status {
                 refused: upstream.refused.get(),
                 drained_in_s: Some(upstream.drained_in_s.get()).filter(|left| *left >= 0),
                 last_delivery: instant(upstream.last_delivery_ms.get()),
+                live: Some(condition(&upstream.live)).filter(|live| live.since.is_some()),
+                live_updates: upstream.live_updates.get(),
+                live_readings: upstream.live_readings.get(),
             },
             sources: subject.stats.sources().iter().map(|source| of_source(source)).collect(),
         }

@@ -9,10 +9,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::way::Way;
+use crate::model::bucketer::BucketKey;
 use crate::model::samples;
-use crate::model::{DeadLetter, Timestamp};
-use crate::store::{Backlog, Lost, PackedBucket, Parcel, SegmentId, Settled, StoreError};
-use crate::upstream::{Document, Fate, Gap, Manners, Orders, Report, Vitals};
+use crate::model::{DeadLetter, SealedBucket, Timestamp};
+use crate::store::{Backlog, Growing, Growth, Lost, PackedBucket, Parcel, Question, SegmentId, Settled, StoreError};
+use crate::upstream::{Document, Fate, Gap, LiveReport, LiveUpdate, Manners, Orders, Report, Shown, Vitals};
 
 #[derive(Default)]
 pub(super) struct World {
@@ -35,6 +36,12 @@ pub(super) struct World {
     pub(super) vitals: Vec<Vitals>,
     pub(super) lost: Vec<Lost>,
     pub(super) gaps: Vec<Gap>,
+    pub(super) live_every: Option<Duration>,
+    pub(super) open: BTreeMap<BucketKey, SealedBucket>,
+    /// What the store was asked of open buckets.
+    pub(super) looks: Vec<Question>,
+    pub(super) shown: Vec<Vec<LiveUpdate>>,
+    pub(super) live_reports: VecDeque<LiveReport>,
 }
 
 #[derive(Clone, Default)]
@@ -50,6 +57,14 @@ impl Shared {
     pub(super) fn segment(&self, id: u64, sensors: &[&str]) {
         let pack = |name: &&str| PackedBucket::pack(&samples::bucket(name, 1_796_043_600, 0, &[(0, 1.0), (1, 2.0)]));
         self.with(|world| world.segments.insert(SegmentId(id), sensors.iter().map(pack).collect()));
+    }
+
+    /// An open bucket with so many samples.
+    pub(super) fn open(&self, sensor: u32, samples: u32) {
+        let values: Vec<(i64, f64)> = (0..samples).map(|i| (i.into(), f64::from(i))).collect();
+        let bucket = samples::bucket(&format!("s{sensor}"), 1_796_043_600, 0, &values);
+        let key = BucketKey { sensor, window: bucket.window, part: 0 };
+        self.with(|world| world.open.insert(key, bucket));
     }
 
     pub(super) async fn until(&self, done: impl Fn(&World) -> bool) {
@@ -141,6 +156,22 @@ impl Backlog for FakeBacklog {
         Ok(self.0.with(|w| w.lost.iter().filter(|lost| lost.id > after).take(most).cloned().collect()))
     }
 
+    async fn look(&mut self, question: Question) -> Growth {
+        self.0.with(|world| {
+            let is_news = |(key, bucket): &(&BucketKey, &SealedBucket)| {
+                question.after.is_none_or(|after| **key > after)
+                    && bucket.count() > question.known.get(key).copied().unwrap_or(0)
+            };
+            let news: Vec<_> = world.open.iter().filter(is_news).collect();
+            let growing = news.iter().take(question.buckets);
+            let growing = growing.map(|(key, bucket)| Growing { key: **key, bucket: (*bucket).clone() }).collect();
+            let closed = question.known.keys().filter(|key| !world.open.contains_key(key)).copied().collect();
+            let more = news.len() > question.buckets;
+            world.looks.push(question);
+            Growth { growing, closed, more }
+        })
+    }
+
     fn upstream_takes(&mut self, takes: bool) {
         self.0.with(|world| world.takes.push(takes));
     }
@@ -186,6 +217,20 @@ impl Way for FakeWay {
     async fn gaps(&mut self, gaps: &[Gap], _: &str) -> bool {
         self.0.with(|world| world.gaps.extend_from_slice(gaps));
         true
+    }
+
+    fn live_every(&self) -> Option<Duration> {
+        self.0.with(|world| world.live_every)
+    }
+
+    async fn live(&mut self, updates: &[LiveUpdate]) -> LiveReport {
+        let report = self.0.with(|world| {
+            world.shown.push(updates.to_vec());
+            let all = LiveReport { fates: vec![Shown::Done; updates.len()], ..LiveReport::default() };
+            world.live_reports.pop_front().unwrap_or(all)
+        });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        report
     }
 
     fn limits(&self) -> (usize, usize) {

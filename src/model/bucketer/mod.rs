@@ -227,6 +227,11 @@ impl Bucketer {
         self.sensors.values().flat_map(|state| state.open.iter().map(|open| &**open))
     }
 
+    /// Whether a bucket is open.
+    pub fn is_open(&self, key: BucketKey) -> bool {
+        self.sensors.get(&key.sensor).is_some_and(|state| state.open.iter().any(|open| open.key == key))
+    }
+
     /// The records before `horizon` are about to go: hands out every bucket that needs one, so that it can be kept
     /// elsewhere as it is after record `seq`, and notes that it needs only later records.
     pub fn spill_before(&mut self, horizon: u64, seq: u64) -> Vec<&Open> {

@@ -31,6 +31,8 @@ async fn what_waits_is_released_by_itself_when_the_clock_is_trusted_though_nothi
     }
     let stats = site.stats.store();
     assert_eq!((stats.held.get(), stats.backlog_buckets.get()), (3, 0));
+    let all = Question { buckets: 100, samples: 1000, ..Question::default() };
+    assert!(site.outlet.look(all).await.growing.is_empty(), "their times are not known");
     let told = stats.clock_condition.get();
     assert_eq!(told.up, Some(false));
     assert!(told.detail.contains("not synchronised"), "{}", told.detail);

@@ -27,7 +27,7 @@ fn documents(range: std::ops::Range<u32>) -> Vec<Document> {
         retention: None,
         shape: Shape::default(),
         collections: Collections::new("telemetry", "buckets", None),
-        series: false,
+        form: Default::default(),
         meta: HashMap::new(),
     };
     range

@@ -20,7 +20,8 @@ pub(super) fn samples(bucket: &SealedBucket, shape: &Shape, main: Option<&FieldN
     }
 }
 
-fn rows(bucket: &SealedBucket, shape: &Shape, main: Option<&FieldName>) -> RawArrayBuf {
+/// One sub-document for each sample.
+pub(super) fn rows(bucket: &SealedBucket, shape: &Shape, main: Option<&FieldName>) -> RawArrayBuf {
     let mut rows = RawArrayBuf::new();
     for sample in &bucket.samples {
         let mut row = Builder::new();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::model::SiteName;
     use crate::model::samples::bucket;
-    use crate::upstream::{Collections, Document, Shape};
+    use crate::upstream::{Collections, Document, Form, Shape};
 
     fn ids(part: u32, values: &[(i64, f64)]) -> Vec<ObjectId> {
         let context = Context {
@@ -58,7 +58,7 @@ mod tests {
             shape: Shape::default(),
             meta: Default::default(),
             collections: Collections::new("telemetry", "readings", None),
-            series: true,
+            form: Form::Series,
         };
         let document = Document::of(&bucket("a", 1_796_043_600, part, values), &context);
         document.rows.iter().map(|row| row.get_object_id("_id").unwrap()).collect()

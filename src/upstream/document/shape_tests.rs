@@ -19,7 +19,7 @@ fn context(config: &Config) -> Context {
         shape: Shape::of(config),
         meta: HashMap::new(),
         collections: Collections::new("telemetry", "buckets", None),
-        series: false,
+        form: Default::default(),
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn no_name(words: &str) -> String {
 /// An error code with the server's words, and what to do about some.
 pub(super) fn code(code: i32, name: &str, words: &str, namespace: &str) -> String {
     let hint = match code {
-        13 => format!(": grant the user insert and find on {namespace}"),
+        13 => format!(": grant the user insert and find on {namespace} (modes live and append: update too)"),
         18 => ": check user and password in the connection string".to_owned(),
         8000 if words.contains("auth") => ": check user and password in the connection string".to_owned(),
         8000 | 14031 => ": free space or enlarge the cluster".to_owned(),
@@ -136,7 +136,7 @@ mod tests {
         let text = code(13, "Unauthorized", "not authorized on telemetry", "telemetry.buckets");
         assert_eq!(
             text,
-            "the database answered 13 Unauthorized: not authorized on telemetry: grant the user insert and find on telemetry.buckets"
+            "the database answered 13 Unauthorized: not authorized on telemetry: grant the user insert and find on telemetry.buckets (modes live and append: update too)"
         );
         assert!(code(8000, "AtlasError", "bad auth : authentication failed", "a.b").contains("user and password"));
         assert!(code(8000, "AtlasError", "you are over your space quota", "a.b").contains("enlarge"));

@@ -46,6 +46,8 @@ pub(crate) enum Signal {
 pub(crate) enum Stored {
     /// The same content hash.
     Same,
+    /// What we wrote of the bucket while it was open.
+    Live,
     /// Another hash, or none.
     Other,
     /// Nothing (any more).
@@ -80,6 +82,8 @@ pub(crate) enum Class {
     Poison,
     /// Its `_id` may be its own from an earlier try: look at what is stored.
     LookUp,
+    /// Its own live document has its `_id`: put it in that one's place.
+    Replace,
     /// Other content has its `_id`: send it under another one.
     Conflict,
     /// Not in this table: transient for a while, then `Stop`; never a dead letter.
@@ -90,6 +94,7 @@ pub(crate) enum Class {
 pub(crate) fn classify(signal: &Signal) -> Class {
     match signal {
         Signal::Inserted | Signal::Taken(Stored::Same) => Class::Delivered,
+        Signal::Taken(Stored::Live) => Class::Replace,
         Signal::Taken(Stored::Other) => Class::Conflict,
         // Deleted between the two looks, by its expiry or by a person: sending again settles it.
         Signal::Taken(Stored::Missing) => Class::Transient,
@@ -191,6 +196,7 @@ mod tests {
         let signals = [
             (Signal::Inserted, Class::Delivered),
             (Signal::Taken(Stored::Same), Class::Delivered),
+            (Signal::Taken(Stored::Live), Class::Replace),
             (Signal::Taken(Stored::Other), Class::Conflict),
             (Signal::Taken(Stored::Missing), Class::Transient),
             (Signal::Lost, Class::Unconfirmed),

@@ -13,18 +13,21 @@ use super::classify::{Class, Signal, Stored, classify};
 use super::hangups::{self, Hunt, Verdict};
 
 /// After so many unknown errors for one document the line is stopped.
-const RIDDLES: u32 = 8;
+pub(super) const RIDDLES: u32 = 8;
 
 /// What delivery needs of a database.
 pub(super) trait Wire {
     /// Inserts documents of one collection with one command.
     fn insert(&mut self, documents: &[&Document]) -> impl Future<Output = Answer> + Send;
 
-    /// Which of these `_id`s are there, by a majority read, and whether with the same content.
+    /// Puts documents of one collection in the place of the live ones, or where there is nothing, with one command.
+    fn replace(&mut self, documents: &[&Document]) -> impl Future<Output = Answer> + Send;
+
+    /// Which of these `_id`s are there, by a majority read, and what stands under them.
     fn stored(
         &mut self,
         documents: &[&Document],
-    ) -> impl Future<Output = Result<HashMap<String, bool>, Problem>> + Send;
+    ) -> impl Future<Output = Result<HashMap<String, Stored>, Problem>> + Send;
 
     /// Whether the database answers a ping.
     fn answers(&mut self) -> impl Future<Output = bool> + Send {
@@ -77,7 +80,8 @@ pub(super) async fn deliver<W: Wire + Send>(
         }
         group.iter().for_each(|&i| documents[i].tries += 1);
         let sent: Vec<&Document> = group.iter().map(|&i| &documents[i]).collect();
-        let answer = wire.insert(&sent).await;
+        let replaces = sent.first().is_some_and(|document| document.replaces);
+        let answer = if replaces { wire.replace(&sent).await } else { wire.insert(&sent).await };
         if !matches!(&answer, Answer::Failed(problem) if is_off(&problem.signal)) {
             hangups::answered(documents, &group);
         }
@@ -107,10 +111,10 @@ pub(super) async fn deliver<W: Wire + Send>(
             }
             Answer::Ran { errors, concern: None } => {
                 let Some(taken) = round.ran(documents, &group, errors) else { break };
-                match round.look_up(wire, documents, taken).await {
-                    Some(again) => groups.push_front(again),
-                    None => break,
-                }
+                let Some(again) = round.look_up(wire, documents, taken).await else { break };
+                let (replacing, inserting) = again.into_iter().partition(|&i| documents[i].replaces);
+                groups.push_front(inserting);
+                groups.push_front(replacing);
             }
         }
     }
@@ -124,14 +128,14 @@ fn take_apart(groups: &mut VecDeque<Vec<usize>>, group: &[usize]) {
     groups.push_front(left.to_vec());
 }
 
-/// One command is for one collection. In the order of each one's first document; suspects alone, at the end.
+/// One command is for one collection, and inserts or replaces. In the order of each one's first document; suspects alone, at the end.
 fn by_collection(documents: &[Document]) -> VecDeque<Vec<usize>> {
     let mut groups: VecDeque<Vec<usize>> = VecDeque::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut places: HashMap<(&str, bool), usize> = HashMap::new();
     let is_suspected = |i: &usize| documents[*i].hangups.is_suspected();
     let (suspects, others): (Vec<usize>, Vec<usize>) = (0..documents.len()).partition(is_suspected);
     for i in others {
-        let place = *places.entry(&documents[i].collection).or_insert_with(|| {
+        let place = *places.entry((&*documents[i].collection, documents[i].replaces)).or_insert_with(|| {
             groups.push_back(Vec::new());
             groups.len() - 1
         });
@@ -248,13 +252,15 @@ impl<'a> Round<'a> {
         let mut again = Vec::new();
         for i in taken {
             let document = &mut documents[i];
-            let found = match stored.get(&document.id) {
-                None => Stored::Missing,
-                Some(true) => Stored::Same,
-                Some(false) => Stored::Other,
-            };
+            let found = stored.get(&document.id).copied().unwrap_or(Stored::Missing);
             match classify(&Signal::Taken(found)) {
                 Class::Delivered => self.fates[i] = Fate::Delivered,
+                // A late live update may have made it between our try and the look: then it is replaced now.
+                Class::Replace if document.riddles < RIDDLES => {
+                    document.riddles += 1;
+                    document.replaces = true;
+                    again.push(i);
+                }
                 Class::Conflict => {
                     self.conflicts += u64::from(document.rekeyed == 0);
                     let id = document.id.clone();
@@ -386,7 +392,7 @@ pub(super) fn trouble_of(problem: &Problem) -> Trouble {
     Trouble { kind, text: problem.text.clone(), wait: problem.wait, reconnects: is_off(&problem.signal) }
 }
 
-fn code_of(signal: &Signal) -> i32 {
+pub(super) fn code_of(signal: &Signal) -> i32 {
     match signal {
         Signal::Code { code, .. } => *code,
         _ => 0,

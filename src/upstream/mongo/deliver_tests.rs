@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::super::{Collections, Context, Document, Fate, Report, Shape, TroubleKind};
 use super::breaker::Breaker;
-use super::classify::{Labels, Signal};
+use super::classify::{Labels, Signal, Stored};
 use super::deliver::{Answer, Outcome, Problem, Wire, deliver};
 use crate::model::SiteName;
 use crate::model::samples::bucket;
@@ -25,7 +25,11 @@ pub(super) struct Database {
     pub(super) closes: Vec<&'static str>,
     pub(super) pings: bool,
     pub(super) commands: Vec<usize>,
+    replaced: usize,
 }
+
+/// Stands in the place of a hash for a live document of ours.
+const LIVE: &str = "live";
 
 pub(super) fn problem(code: i32, message: &str) -> Problem {
     let signal = Signal::Code { code, labels: Labels::default(), message: message.to_owned() };
@@ -58,11 +62,25 @@ impl Wire for Database {
         Answer::Ran { errors, concern: None }
     }
 
-    async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, bool>, Problem> {
+    async fn replace(&mut self, documents: &[&Document]) -> Answer {
+        let live: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
+        self.stored.retain(|id, hash| hash != LIVE || !live.contains(id));
+        self.replaced += documents.len();
+        self.insert(documents).await
+    }
+
+    async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, Stored>, Problem> {
         if self.find_fails {
             return Err(problem(91, "shutting down"));
         }
-        let found = |ours: &&Document| Some((ours.id.clone(), *self.stored.get(&ours.id)? == ours.hash));
+        let found = |ours: &&Document| {
+            let stored = match self.stored.get(&ours.id)? {
+                hash if *hash == ours.hash => Stored::Same,
+                hash if hash == LIVE => Stored::Live,
+                _ => Stored::Other,
+            };
+            Some((ours.id.clone(), stored))
+        };
         Ok(documents.iter().filter_map(found).collect())
     }
 
@@ -82,7 +100,7 @@ pub(super) fn documents(names: &[&str]) -> Vec<Document> {
         retention: None,
         shape: Shape::default(),
         collections: Collections::new("telemetry", "buckets", None),
-        series: false,
+        form: Default::default(),
         meta: HashMap::new(),
     };
     names.iter().map(|name| Document::of(&bucket(name, 1_796_043_600, 0, &[(0, 1.0)]), &context)).collect()

@@ -6,6 +6,7 @@
 
 pub(super) mod admin;
 mod advice;
+mod append;
 mod breaker;
 mod classify;
 mod client;
@@ -16,6 +17,7 @@ mod fleet;
 mod hangups;
 #[cfg(test)]
 mod hangups_tests;
+mod live;
 mod pace;
 mod problem;
 mod series;
@@ -23,6 +25,9 @@ mod series;
 mod series_tests;
 mod srv;
 mod tls;
+mod updates;
+#[cfg(test)]
+mod updates_tests;
 mod wire;
 
 use std::time::Duration;
@@ -53,6 +58,8 @@ pub(super) struct Mongo {
     breaker: Breaker,
     /// Set where buckets go into a time series collection.
     fence: Option<Fence>,
+    /// Readings go one by one into documents that others write too.
+    appends: bool,
     meter: Meter,
     clock: Clock,
     connection: Connection,
@@ -78,6 +85,7 @@ impl Mongo {
             pace: Pace::new(),
             breaker: Breaker::default(),
             fence: Some(fence).filter(|_| config.mode == Mode::Timeseries),
+            appends: config.mode == Mode::Append,
             meter,
             clock,
             connection: config.connection,
@@ -123,6 +131,7 @@ impl Mongo {
         let wire = if self.meter.is_on() { self.packed(documents) } else { 0 };
         let outcome = match self.fence {
             Some(fence) => series::deliver(&mut self.link, &mut self.breaker, documents, fence).await,
+            None if self.appends => append::deliver(&mut self.link, &mut self.breaker, documents).await,
             None => deliver::deliver(&mut self.link, &mut self.breaker, documents, store).await,
         };
         self.used = Some(Instant::now());

@@ -8,7 +8,7 @@ use super::classify::{Labels, Signal};
 use super::deliver::Problem;
 
 /// The label of an error after which certainly nothing is written.
-const NO_WRITES_PERFORMED: &str = "NoWritesPerformed";
+pub(super) const NO_WRITES_PERFORMED: &str = "NoWritesPerformed";
 /// Longest errInfo that is kept with a refused bucket.
 const MAX_DETAILS: usize = 4096;
 
@@ -25,7 +25,7 @@ pub(super) fn of_document(error: &IndexedWriteError, labels: Labels, namespace: 
     Problem { signal: Signal::Code { code: error.code, labels, message: error.message.clone() }, text, wait: None }
 }
 
-fn shown(details: &Bsondoc) -> String {
+pub(super) fn shown(details: &Bsondoc) -> String {
     let mut text = details.to_string();
     if let Some((end, _)) = text.char_indices().nth(MAX_DETAILS) {
         text.truncate(end);

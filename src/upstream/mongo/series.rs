@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::super::{Document, Fate, Report, Trouble, TroubleKind};
 use super::breaker::{Breaker, Fared};
 use super::classify::{Class, Signal, classify};
-use super::deliver::{Answer, Outcome, Problem, trouble_of};
+use super::deliver::{Answer, Outcome, Problem, code_of, trouble_of};
 use crate::model::Timestamp;
 
 /// Most measurements in one command.
@@ -75,16 +75,7 @@ pub(super) async fn deliver<W: Series + Send>(
     }
     let mut trouble = broke.as_ref().map(trouble_of);
     if !breaker.believes(&fared) {
-        let words = fates.iter().find_map(|fate| match fate {
-            Fate::Refused(words) => Some(words.clone()),
-            _ => None,
-        });
-        let text = format!(
-            "the database refuses too many buckets to be their fault, nothing is dropped: {}",
-            words.unwrap_or_default()
-        );
-        trouble = Some(Trouble { kind: TroubleKind::Stopped, text, wait: None, reconnects: false });
-        fates.iter_mut().filter(|fate| matches!(fate, Fate::Refused(_))).for_each(|fate| *fate = Fate::Unsent);
+        trouble = Some(disbelieved(&mut fates));
     }
     if let (Some(left), None) = (waits, &trouble) {
         let text = format!(
@@ -96,6 +87,18 @@ pub(super) async fn deliver<W: Series + Send>(
     let hang_up = trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::Stopped)
         || broke.is_some_and(|problem| matches!(problem.signal, Signal::NoServer(_)));
     Outcome { report: Report { fates, trouble, ..Report::default() }, whole: false, hang_up }
+}
+
+/// The breaker is open: what was refused stays, and the line is stopped.
+pub(super) fn disbelieved(fates: &mut [Fate]) -> Trouble {
+    let words = fates.iter().find_map(|fate| match fate {
+        Fate::Refused(words) => Some(words.clone()),
+        _ => None,
+    });
+    let words = words.unwrap_or_default();
+    let text = format!("the database refuses too many buckets to be their fault, nothing is dropped: {words}");
+    fates.iter_mut().filter(|fate| matches!(fate, Fate::Refused(_))).for_each(|fate| *fate = Fate::Unsent);
+    Trouble { kind: TroubleKind::Stopped, text, wait: None, reconnects: false }
 }
 
 async fn one<W: Series>(wire: &mut W, document: &mut Document, fence: Fence) -> Became {
@@ -181,12 +184,5 @@ fn is_untouched(signal: &Signal) -> bool {
         Signal::NoServer(_) | Signal::NoName(_) | Signal::Login | Signal::Setup | Signal::Unsendable => true,
         Signal::Code { labels, .. } => labels.untouched,
         _ => false,
-    }
-}
-
-fn code_of(signal: &Signal) -> i32 {
-    match signal {
-        Signal::Code { code, .. } => *code,
-        _ => 0,
     }
 }

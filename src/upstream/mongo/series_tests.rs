@@ -4,7 +4,7 @@ use mongodb::bson::RawDocumentBuf;
 use mongodb::bson::oid::ObjectId;
 use tokio::time::Instant;
 
-use super::super::{Collections, Context, Document, Fate, Shape, TroubleKind};
+use super::super::{Collections, Context, Document, Fate, Form, Shape, TroubleKind};
 use super::breaker::Breaker;
 use super::classify::{Labels, Signal};
 use super::deliver::{Answer, Problem};
@@ -60,7 +60,7 @@ fn document(name: &str) -> Document {
         shape: Shape::default(),
         meta: Default::default(),
         collections: Collections::new("telemetry", "readings", None),
-        series: true,
+        form: Form::Series,
     };
     Document::of(&bucket(name, 1_796_043_600, 0, &[(0, 1.0), (1, 2.0), (2, 3.0)]), &context)
 }

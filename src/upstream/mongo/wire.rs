@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::raw::RawBsonRef;
-use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::bson::{RawDocument, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{Acknowledgment, ReadConcern, WriteConcern};
 use tokio::time::timeout;
 
-use super::super::document::is_same;
-use super::super::{Document, Uri};
+use super::super::document::{is_live, is_same};
+use super::super::{Document, Shape, Uri};
 use super::advice;
-use super::classify::Signal;
+use super::classify::{Signal, Stored};
 use super::client::Link;
 use super::deliver::{Answer, Problem, Wire};
 use super::problem::{labels, nonsense, of_document};
 use super::series::Series;
 
 /// Time the server may wait for a majority.
-const MAJORITY_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const MAJORITY_WITHIN: Duration = Duration::from_secs(30);
 
 impl Wire for Link {
     async fn insert(&mut self, documents: &[&Document]) -> Answer {
@@ -31,7 +31,11 @@ impl Wire for Link {
         self.insert_raw(&name, &sent).await
     }
 
-    async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, bool>, Problem> {
+    async fn replace(&mut self, documents: &[&Document]) -> Answer {
+        self.replace_live(documents).await
+    }
+
+    async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, Stored>, Problem> {
         let deadline = self.tuning.find;
         let shape = self.shape.clone();
         let open = self.open().await?;
@@ -40,8 +44,9 @@ impl Wire for Link {
         let ids: Vec<&str> = documents.iter().map(|document| document.id.as_str()).collect();
         let mut find = collection.find(doc! { "_id": { "$in": ids } }).read_concern(ReadConcern::majority());
         if !shape.names.hash.is_empty() {
+            let names = [&shape.names.hash, &shape.names.last_seq, &shape.names.store];
             let mut wanted = doc! { "_id": 1 };
-            wanted.insert(shape.names.hash.as_str(), 1);
+            wanted.extend(names.iter().filter(|name| !name.is_empty()).map(|name| ((**name).clone(), 1.into())));
             find = find.projection(wanted);
         }
         let read = async move {
@@ -51,7 +56,7 @@ impl Wire for Link {
                 let stored = cursor.current();
                 let ours = stored.get_str("_id").ok().and_then(|id| documents.iter().find(|ours| ours.id == id));
                 if let Some(ours) = ours {
-                    found.insert(ours.id.clone(), is_same(stored, ours, &shape));
+                    found.insert(ours.id.clone(), what_is(stored, ours, &shape));
                 }
             }
             Ok::<_, Error>(found)
@@ -64,6 +69,17 @@ impl Wire for Link {
 
     async fn answers(&mut self) -> bool {
         self.run("admin", doc! { "ping": 1 }).await.is_ok()
+    }
+}
+
+/// What stands under our `_id`.
+pub(super) fn what_is(stored: &RawDocument, ours: &Document, shape: &Shape) -> Stored {
+    if is_same(stored, ours, shape) {
+        Stored::Same
+    } else if is_live(stored, ours, shape) {
+        Stored::Live
+    } else {
+        Stored::Other
     }
 }
 
@@ -106,7 +122,7 @@ impl Series for Link {
 }
 
 impl Link {
-    async fn insert_raw(&mut self, name: &str, documents: &[&RawDocumentBuf]) -> Answer {
+    pub(super) async fn insert_raw(&mut self, name: &str, documents: &[&RawDocumentBuf]) -> Answer {
         let deadline = self.tuning.insert;
         let open = match self.open().await {
             Ok(open) => open,

@@ -135,7 +135,8 @@ fn answer(command: Document, address: SocketAddr, script: &Mutex<Script>) -> Ans
         "insert" => doc! { "ok": 1, "n": command.get_array("documents").unwrap().len() as i32 },
         "find" => doc! { "ok": 1, "cursor": { "id": 0_i64, "ns": "a.b", "firstBatch": [] } },
         "buildInfo" => return Answer::Document(doc! { "ok": 1, "version": "8.0.4-peer" }),
-        "update" | "delete" | "findAndModify" | "bulkWrite" => doc! { "ok": 1 },
+        "update" => doc! { "ok": 1, "n": command.get_array("updates").unwrap().len() as i32 },
+        "delete" | "findAndModify" | "bulkWrite" => doc! { "ok": 1 },
         _ => return Answer::Document(doc! { "ok": 1 }),
     };
     let is_fatal = |part: &String| {

@@ -7,7 +7,8 @@ use mongodb::bson::{Document as Bsondoc, doc};
 use tipbucket::clock::Clock;
 use tipbucket::model::{SiteName, Timestamp};
 use tipbucket::upstream::{
-    Admin, Config, Document, Finding, Level, Local, Period, Upstream, read_receipts, receipts_of,
+    Admin, Config, Document, Finding, Level, Local, Mode, Period, Shown, Upstream, live_update, read_receipts,
+    receipts_of,
 };
 
 use super::{START, STORE, bucket, config, documents, fates, patient};
@@ -160,4 +161,32 @@ async fn an_audit_finds_what_is_missing_and_what_was_changed() {
     assert_eq!((a.missing, a.different, a.named[0].as_str()), (1, 0, sent[1].id.as_str()));
     assert_eq!((b.missing, b.different, b.named.len()), (0, 1, 1));
     assert_eq!((c.missing, c.different, c.unknown), (0, 0, 1));
+}
+
+#[tokio::test]
+async fn open_buckets_need_a_validator_that_lets_them_in() {
+    let (server, database) = (mongo::server(), mongo::database());
+    let buckets = config(&server.uri(), &database);
+    let live = Config { mode: Mode::Live, ..buckets.clone() };
+    let init = async |config: &Config| {
+        let mut admin = admin(config);
+        admin.init(local(None), false).await.unwrap();
+        admin.close().await;
+    };
+    init(&buckets).await;
+    let before = found(&live, None).await;
+    assert!(says(&before, Level::Wrong, "wants `hash`"), "{before:?}");
+    let mut upstream = super::upstream(live.clone());
+    let context = upstream.context(STORE);
+    let open = live_update(&bucket("a", 0, &[1.0]), None, &context, Timestamp::from_millis(START).unwrap());
+    let refused = upstream.live(std::slice::from_ref(&open)).await;
+    assert!(matches!(&refused.fates[0], Shown::Refused(words) if words.contains("121")), "{refused:?}");
+    init(&live).await;
+    assert!(!says(&found(&live, None).await, Level::Wrong, "wants"));
+    assert_eq!(upstream.live(&[open]).await.fates, [Shown::Made]);
+    let mut sealed = [Document::of(&bucket("a", 0, &[1.0, 2.0]), &context)];
+    assert_eq!(fates(&upstream.deliver(&mut sealed, STORE).await), "d");
+    assert!(!says(&found(&buckets, None).await, Level::Wrong, "wants"), "mode `buckets` lacks nothing");
+    let append = found(&Config { mode: Mode::Append, ..buckets }, None).await;
+    assert!(says(&append, Level::Wrong, "wants `part`"), "{append:?}");
 }

@@ -116,7 +116,7 @@ async fn a_taken_id_is_looked_up_by_a_majority_read() {
     let find = &commands[1];
     assert_eq!(find.get_str("find").unwrap(), "buckets");
     assert_eq!(find.get_document("readConcern").unwrap(), &doc! { "level": "majority" });
-    assert_eq!(find.get_document("projection").unwrap(), &doc! { "_id": 1, "hash": 1 });
+    assert_eq!(find.get_document("projection").unwrap(), &doc! { "_id": 1, "hash": 1, "lastSeq": 1, "store": 1 });
 }
 
 #[tokio::test]

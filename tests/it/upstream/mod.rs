@@ -2,12 +2,16 @@
 
 mod admin;
 mod answers;
+mod append;
 mod archive;
 mod database;
 mod economy;
 mod faults;
 mod fleet;
 mod forward;
+mod gateway;
+mod killed;
+mod live;
 mod login;
 mod manners;
 mod shapes;

@@ -78,6 +78,10 @@ impl Admin {
             self.config.mode != Mode::Timeseries,
             "measurements of a time series collection have no bucket's identity: there is nothing to compare receipts with"
         );
+        anyhow::ensure!(
+            self.config.mode != Mode::Append,
+            "documents of mode = \"append\" are not ours alone: there is nothing to compare receipts with"
+        );
         let mut by_sensor: BTreeMap<&str, Receipts> = BTreeMap::new();
         for (id, receipt) in receipts.iter().filter(|(id, _)| period.holds(id)) {
             let prefix = id.split('|').next().unwrap_or(id);
@@ -145,7 +149,12 @@ impl Admin {
             wanted.insert(name.as_str(), 1);
         }
         let collection_there = open.collection(collection);
-        let find = collection_there.find(doc! { "_id": { "$gte": from, "$lt": to } }).projection(wanted);
+        let mut filter = doc! { "_id": { "$gte": from, "$lt": to } };
+        if !names.last_seq.is_empty() {
+            // Not what is still open.
+            filter.insert(names.last_seq.as_str(), doc! { "$exists": false });
+        }
+        let find = collection_there.find(filter).projection(wanted);
         let read = async move {
             let mut cursor = find.await?;
             let mut found = HashMap::new();

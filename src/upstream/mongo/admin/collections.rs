@@ -67,7 +67,19 @@ impl Admin {
 
     fn validator(&self, name: &str, collection: &Document, found: &mut Vec<Finding>) {
         let options = collection.get_document("options").cloned().unwrap_or_default();
-        if options.get_document("validator").map_or(true, Document::is_empty) {
+        let validator = options.get_document("validator").cloned().unwrap_or_default();
+        if let Some(field) = self.misses(&validator) {
+            let words = format!(
+                "the validator of {name} wants `{field}`, which not every document of mode = \"live\" or \"append\" has"
+            );
+            let remedy = match self.config.mode {
+                Mode::Append => "leave it out of the validator's `required`, or use mode = \"buckets\"",
+                _ => "tipbucket upstream init",
+            };
+            found.push(Finding::wrong(words, remedy));
+        } else if validator.is_empty() && self.config.mode == Mode::Append {
+            found.push(Finding::ok(format!("{name} has no validator")));
+        } else if validator.is_empty() {
             found.push(Finding::advice(format!("{name} has no validator"), "tipbucket upstream init"));
         } else if options.get_str("validationAction").is_ok_and(|action| action == "warn") {
             found.push(Finding::ok(format!("{name} has a validator that only warns")));
@@ -82,6 +94,19 @@ impl Admin {
                 ),
             ));
         }
+    }
+
+    /// A field that a validator requires and documents of this mode lack.
+    fn misses(&self, validator: &Document) -> Option<String> {
+        let names = &self.shape.names;
+        let lacking: &[&String] = match self.config.mode {
+            Mode::Buckets | Mode::Timeseries => &[],
+            Mode::Live => &[&names.hash, &names.sealed],
+            Mode::Append => &[&names.hash, &names.sealed, &names.part, &names.store, &names.schema, &names.clock],
+        };
+        let required = validator.get_document("$jsonSchema").and_then(|schema| schema.get_array("required")).ok()?;
+        let required: Vec<&str> = required.iter().filter_map(Bson::as_str).collect();
+        lacking.iter().find(|name| required.contains(&name.as_str())).map(|name| (**name).clone())
     }
 
     async fn indexes(&mut self, name: &str, local: Local, found: &mut Vec<Finding>) {

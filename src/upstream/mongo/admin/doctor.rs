@@ -7,6 +7,7 @@ use mongodb::options::{ClientOptions, Tls};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+use super::plan::actions;
 use super::{Admin, Local, certificate};
 use crate::model::Timestamp;
 use crate::upstream::mongo::deliver::Problem;
@@ -170,7 +171,7 @@ impl Admin {
         }
         let Ok(privileges) = info.get_array("authenticatedUserPrivileges") else { return };
         let privileges: Vec<&Document> = privileges.iter().filter_map(Bson::as_document).collect();
-        for action in ["insert", "find"] {
+        for action in actions(self.config.mode) {
             if !privileges.iter().any(|privilege| self.allows(privilege, action)) {
                 let namespace = format!("{}.{}", self.config.database, self.config.collection);
                 found.push(Finding::wrong(

@@ -69,17 +69,23 @@ pub(super) fn plan(config: &Config, max_samples: u32, clustered: bool) -> (Vec<S
 
 /// A collection, its validator and its indexes.
 fn of_collection(config: &Config, shape: &Shape, name: &str, max_samples: u32, clustered: bool) -> Vec<Step> {
-    let validator = validator(shape, max_samples);
     let mut create = doc! { "create": name };
     if clustered {
         create.insert("clusteredIndex", doc! { "key": { "_id": 1 }, "unique": true });
     }
-    let rules = doc! { "validator": validator, "validationLevel": "strict", "validationAction": "error" };
-    create.extend(rules.clone());
-    let mut change = doc! { "collMod": name };
-    change.extend(rules);
-    let mut steps =
-        vec![Step { what: format!("collection `{name}` with a validator"), command: create, otherwise: Some(change) }];
+    let mut steps = Vec::new();
+    if config.mode == Mode::Append {
+        // Others write here too: what their documents look like is not ours to say.
+        steps.push(Step { what: format!("collection `{name}`"), command: create, otherwise: None });
+    } else {
+        let validator = validator(shape, max_samples, config.mode);
+        let rules = doc! { "validator": validator, "validationLevel": "strict", "validationAction": "error" };
+        create.extend(rules.clone());
+        let mut change = doc! { "collMod": name };
+        change.extend(rules);
+        let what = format!("collection `{name}` with a validator");
+        steps.push(Step { what, command: create, otherwise: Some(change) });
+    }
     let indexes = indexes(config, shape);
     if !indexes.is_empty() {
         let names: Vec<&str> = indexes.iter().filter_map(|index| index.get_str("name").ok()).collect();
@@ -109,7 +115,7 @@ pub(super) fn indexes(config: &Config, shape: &Shape) -> Vec<Document> {
 }
 
 /// What every document of this shape fulfils; further fields are welcome.
-fn validator(shape: &Shape, max_samples: u32) -> Document {
+fn validator(shape: &Shape, max_samples: u32, mode: Mode) -> Document {
     let names = &shape.names;
     let whole = || doc! { "bsonType": ["int", "long"], "minimum": 0 };
     let samples = match shape.layout {
@@ -140,8 +146,18 @@ fn validator(shape: &Shape, max_samples: u32) -> Document {
         .filter(|(name, _)| !name.is_empty())
         .map(|(name, rule)| (name.to_owned(), Bson::from(rule)))
         .collect();
-    let required: Vec<&String> = properties.keys().collect();
+    // The document of an open bucket has no hash yet.
+    let is_required = |name: &&String| mode != Mode::Live || **name != names.hash;
+    let required: Vec<&String> = properties.keys().filter(is_required).collect();
     doc! { "$jsonSchema": { "bsonType": "object", "required": required, "properties": &properties } }
+}
+
+/// What delivery does in a collection.
+pub(super) fn actions(mode: Mode) -> &'static [&'static str] {
+    match mode {
+        Mode::Buckets | Mode::Timeseries => &["insert", "find"],
+        Mode::Live | Mode::Append => &["insert", "find", "update"],
+    }
 }
 
 /// What a gateway's user may do, and nothing else.
@@ -152,12 +168,13 @@ fn role(config: &Config) -> Step {
     };
     // A role cannot name collections by a pattern: with one for each sensor it names them all.
     let of = |name: &str| if name.contains('{') { "" } else { name }.to_owned();
-    let mut privileges = vec![privilege(&of(&config.collection), &["insert", "find"])];
+    let actions = actions(config.mode);
+    let mut privileges = vec![privilege(&of(&config.collection), actions)];
     if config.mode == Mode::Timeseries {
         // To look whether the collection is one of time series.
         privileges.push(privilege("", &["listCollections"]));
     }
-    privileges.extend(config.overflow_collection.as_ref().map(|name| privilege(&of(name), &["insert", "find"])));
+    privileges.extend(config.overflow_collection.as_ref().map(|name| privilege(&of(name), actions)));
     if !config.reports.is_zero() {
         privileges.push(privilege(GATEWAYS, &["insert", "update", "find"]));
         privileges.push(privilege(GAPS, &["insert", "find"]));
@@ -222,5 +239,24 @@ mod tests {
             first,
             &doc! { "resource": { "db": "telemetry", "collection": "buckets" }, "actions": ["insert", "find"] }
         );
+    }
+
+    #[test]
+    fn modes_that_update_may_update_and_their_documents_are_let_in() {
+        let of = |mode| plan(&Config { mode, ..Config::default() }, 1000, false).0;
+        for mode in [Mode::Live, Mode::Append] {
+            let steps = of(mode);
+            let role = &steps.last().unwrap().command;
+            let first = role.get_array("privileges").unwrap()[0].as_document().unwrap();
+            let actions: Vec<_> = first.get_array("actions").unwrap().iter().filter_map(Bson::as_str).collect();
+            assert_eq!(actions, ["insert", "find", "update"], "{mode:?}");
+        }
+        let required = |mode| {
+            let steps = of(mode);
+            let schema = steps[0].command.get_document("validator").ok()?.get_document("$jsonSchema").ok()?;
+            Some(schema.get_array("required").ok()?.iter().any(|name| name.as_str() == Some("hash")))
+        };
+        assert_eq!([Mode::Buckets, Mode::Live, Mode::Append].map(required), [Some(true), Some(false), None]);
+        assert_eq!(of(Mode::Append)[0].otherwise, None, "others' rules stay");
     }
 }
