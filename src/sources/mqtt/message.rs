@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use rumqttc::{Publish, QoS};
+use rumqttc::QoS;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::config::Config;
+use super::packets::Message;
 use super::route::Route;
 use super::settle::Taken;
 use super::take::{Arrived, Became, Taker};
@@ -61,7 +62,7 @@ impl Reader {
     }
 
     /// The delivery of a message that arrived `now`. Without a receipt yet.
-    pub(super) fn delivery(&mut self, message: &Publish, intake: &Intake, now: Timestamp) -> Delivery {
+    pub(super) fn delivery(&mut self, message: &Message, intake: &Intake, now: Timestamp) -> Delivery {
         let content = self.content(message);
         let known = self.taker.routes.of(&message.topic);
         let origin = Origin { source: intake.name.clone(), content, topic: known.hash, kind: origin_kind(message) };
@@ -69,9 +70,11 @@ impl Reader {
         let arrived = Arrived {
             topic: &message.topic,
             payload: &message.payload,
-            is_retained: message.retain,
+            length: message.length,
+            is_retained: message.is_retained,
             now,
             admission: intake.admission,
+            properties: &message.properties,
         };
         let (became, picked) = self.taker.take(&known, arrived);
         if let Some(pick) = picked {
@@ -93,7 +96,8 @@ impl Reader {
             }
         };
         if let Some(reason) = refused {
-            delivery.dead_letters.push(intake.letter(now, &message.topic, reason, &message.payload));
+            let letter = intake.letter_of(now, &message.topic, reason, (&message.payload, message.length));
+            delivery.dead_letters.push(letter);
         }
         delivery
     }
@@ -128,7 +132,7 @@ impl Reader {
     }
 
     /// Hash of topic, NUL and payload.
-    fn content(&mut self, message: &Publish) -> u64 {
+    fn content(&mut self, message: &Message) -> u64 {
         self.scratch.clear();
         // One huge message must not keep its memory.
         self.scratch.shrink_to(64 << 10);
@@ -138,7 +142,7 @@ impl Reader {
         xxh3_64(&self.scratch)
     }
 
-    fn stray(&mut self, message: &Publish, intake: &Intake, now: Timestamp) {
+    fn stray(&mut self, message: &Message, intake: &Intake, now: Timestamp) {
         if self.stray_told.is_none_or(|told| told.plus(TELL_EVERY) <= now || now < told) {
             self.stray_told = Some(now);
             tracing::warn!(
@@ -151,9 +155,9 @@ impl Reader {
     }
 }
 
-fn origin_kind(message: &Publish) -> OriginKind {
-    let packet_id = message.pkid;
-    match (message.retain, message.qos, message.dup) {
+fn origin_kind(message: &Message) -> OriginKind {
+    let packet_id = message.packet_id;
+    match (message.is_retained, message.qos, message.is_repeated) {
         (true, ..) => OriginKind::Retained,
         (_, QoS::AtMostOnce, _) => OriginKind::Unnumbered,
         (_, _, false) => OriginKind::Fresh { packet_id },

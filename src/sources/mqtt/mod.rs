@@ -1,4 +1,4 @@
-//! Messages from an MQTT broker (3.1.1, by rumqttc).
+//! Messages from an MQTT broker (3.1.1 or 5, by rumqttc), also over WebSocket.
 //!
 //! A persistent session keeps at the broker what arrives while we are away. Every message of QoS 1 or 2 is acknowledged only
 //! after the store's receipt for it; what cannot be decoded becomes a dead letter and is acknowledged too. Nothing is
@@ -6,15 +6,21 @@
 //!
 //! `config`, `topic` say what is wanted · `topics`, `route` find what a topic means · `recipe` how its payloads are read ·
 //! `settle` what of it is believed · `take` is these together, `replay` the same for tools · `message` makes a delivery ·
-//! `line` is rumqttc with its traps guarded · `acks`, `window` know what may be acknowledged, and when to hurry ·
-//! `connection` puts these together · `failure` explains.
+//! `line` is one connection, made of what is alike (`packets`) in `four`, rumqttc's client for 3.1.1 with its traps guarded,
+//! and `five`, version 5 over its codec (`wire`) and a stream of our own (`transport`) · `acks`, `window` know what may be
+//! acknowledged, and when to hurry · `connection` puts these together · `failure` and `reason` explain.
 
 mod acks;
+mod address;
 mod config;
 mod connection;
 mod failure;
+mod five;
+mod four;
 mod line;
 mod message;
+mod packets;
+mod reason;
 mod recipe;
 mod replay;
 mod route;
@@ -24,7 +30,9 @@ mod take;
 mod tls;
 mod topic;
 mod topics;
+mod transport;
 mod window;
+mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,7 +40,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use self::config::Address;
+use self::address::Address;
 pub use self::config::{Config, Tls};
 use self::connection::Connection;
 use self::message::Reader;
