@@ -22,6 +22,8 @@ const SESSION_BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration:
 /// How long the broker is to keep our session unless something else is said: longer than it takes to notice that a gateway
 /// is dead, and to replace it.
 const USUAL_SESSION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Shortest silence that can be told from the pauses of a network.
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// Most topic filters of one source.
 const MAX_TOPICS: usize = 1_000;
 
@@ -58,6 +60,9 @@ pub struct Config {
     /// For MQTT 5: most messages that the broker may send ahead of our acknowledgements.
     #[serde(default)]
     pub receive_maximum: Option<u16>,
+    /// A source that gets no message for so long is told to be silent.
+    #[serde(default, with = "humantime_serde::option")]
+    pub silent_after: Option<Duration>,
     /// Longest payload that is decoded; a longer one is refused and put aside.
     #[serde(default = "one_mib")]
     pub max_payload: ByteSize,
@@ -141,6 +146,9 @@ impl Config {
         if self.keep_alive < low || self.keep_alive > high {
             add("keep_alive", format!("must be between {}s and {}s", low.as_secs(), high.as_secs()));
         }
+        if self.silent_after.is_some_and(|patience| patience < LEAST_SILENCE) {
+            add("silent_after", "must be at least 1s".to_owned());
+        }
         let (low, high) = SESSION_BOUNDS;
         if self.session_expiry.is_some_and(|expiry| expiry < low || expiry > high) {
             add("session_expiry", "must be between 1m and 136years".to_owned());
@@ -203,6 +211,9 @@ impl Config {
             }
         }
         for (i, topic) in self.topics.iter().enumerate() {
+            if topic.silent_after.is_some_and(|patience| patience < LEAST_SILENCE) {
+                add(&format!("topics[{i}].silent_after"), "must be at least 1s".to_owned());
+            }
             match Route::new(topic) {
                 Err(faults) => faults.into_iter().for_each(|(key, words)| add(&format!("topics[{i}].{key}"), words)),
                 Ok(route) if self.protocol != 5 => route.needs_five().for_each(|key| {

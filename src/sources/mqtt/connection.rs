@@ -36,7 +36,7 @@ pub(super) struct Connection<'a> {
     intake: &'a Intake,
     config: &'a Config,
     plan: Plan,
-    reader: &'a mut Reader,
+    reader: &'a mut Reader<'a>,
     line: Line,
     filters: Vec<(String, QoS)>,
     unwanted: Vec<String>,
@@ -50,7 +50,7 @@ pub(super) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     /// A connection that is not open yet.
-    pub(super) fn new(config: &'a Config, reader: &'a mut Reader, intake: &'a Intake) -> anyhow::Result<Self> {
+    pub(super) fn new(config: &'a Config, reader: &'a mut Reader<'a>, intake: &'a Intake) -> anyhow::Result<Self> {
         let plan = plan_of(config)?;
         let line = Line::new(&plan);
         let filters = reader.subscriptions();
@@ -148,6 +148,7 @@ impl<'a> Connection<'a> {
     }
 
     async fn opened(&mut self, opened: Opened) -> Result<(), Closed> {
+        self.reader.watch.begin(Instant::now());
         for note in opened.notes {
             tracing::warn!("source {}: {} {note}", self.intake.name, self.plan.address.broker());
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rumqttc::QoS;
+use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::config::Config;
@@ -10,6 +11,7 @@ use super::packets::Message;
 use super::route::Route;
 use super::settle::Taken;
 use super::take::{Arrived, Became, Taker};
+use super::watch::Watch;
 use crate::decode::auto::Pick;
 use crate::decode::sparkplug;
 use crate::model::Timestamp;
@@ -23,8 +25,9 @@ const MAX_PICKS_TOLD: usize = 100;
 
 /// Turns messages into deliveries.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct Reader<'w> {
     taker: Taker,
+    pub(super) watch: &'w Watch,
     /// Topic and payload of the message in hand, for its hash.
     scratch: Vec<u8>,
     stray_told: Option<Timestamp>,
@@ -33,11 +36,12 @@ pub(super) struct Reader {
     picks_told: usize,
 }
 
-impl Reader {
+impl<'w> Reader<'w> {
     /// A reader for messages on these routes.
-    pub(super) fn new(routes: Vec<Route>, config: &Config) -> Self {
+    pub(super) fn new(routes: Vec<Route>, config: &Config, watch: &'w Watch) -> Self {
         Self {
             taker: Taker::new(routes, config),
+            watch,
             scratch: Vec::new(),
             stray_told: None,
             note_told: None,
@@ -64,6 +68,10 @@ impl Reader {
     /// The delivery of a message that arrived `now`. Without a receipt yet.
     pub(super) fn delivery(&mut self, message: &Message, intake: &Intake, now: Timestamp) -> Delivery {
         let content = self.content(message);
+        let moment = Instant::now();
+        if self.watch.message(moment) {
+            intake.stats.condition.up(now, "messages come again");
+        }
         let known = self.taker.routes.of(&message.topic);
         let origin = Origin { source: intake.name.clone(), content, topic: known.hash, kind: origin_kind(message) };
         let mut delivery = Delivery { origin: Some(origin), ..Delivery::default() };
@@ -89,6 +97,9 @@ impl Reader {
             Became::Refused(reason) => Some(reason),
             Became::Taken(taken) => {
                 self.tell(&taken, &message.topic, intake, now);
+                if let Some(route) = known.route {
+                    self.watch.heard(route, taken.readings.iter().map(|reading| &reading.sensor), moment);
+                }
                 delivery.readings = taken.readings;
                 delivery.refused = taken.turned_away;
                 delivery.stamped = taken.stamped;

@@ -8,7 +8,8 @@
 //! `settle` what of it is believed · `take` is these together, `replay` the same for tools · `message` makes a delivery ·
 //! `line` is one connection, made of what is alike (`packets`) in `four`, rumqttc's client for 3.1.1 with its traps guarded,
 //! and `five`, version 5 over its codec (`wire`) and a stream of our own (`transport`) · `acks`, `window` know what may be
-//! acknowledged, and when to hurry · `connection` puts these together · `failure` and `reason` explain.
+//! acknowledged, and when to hurry · `connection` puts these together · `failure` and `reason` explain ·
+//! `watch` notices silence.
 
 mod acks;
 mod address;
@@ -31,6 +32,7 @@ mod tls;
 mod topic;
 mod topics;
 mod transport;
+mod watch;
 mod window;
 mod wire;
 
@@ -49,6 +51,7 @@ use self::route::Route;
 use self::sniffed::Sniffed;
 pub use self::topic::{BadTime, Decode, Topic};
 use self::topics::{Filter, Template};
+use self::watch::Watch;
 use super::{Claims, Intake, Kind, Recording, Source, SourceConfig};
 
 /// The kind's row.
@@ -109,9 +112,14 @@ impl Source for Mqtt {
             let routes: Result<Vec<Route>, _> = self.config.topics.iter().map(Route::new).collect();
             let routes = routes.map_err(|faults| anyhow::anyhow!("topics are contradictory: {faults:?}"))?;
             let routes = routes.into_iter().map(|route| route.in_zone(intake.timezone.as_ref())).collect();
-            let mut reader = Reader::new(routes, &self.config);
+            let watch = Watch::new(&self.config, tokio::time::Instant::now());
+            let mut reader = Reader::new(routes, &self.config, &watch);
             let connection = Connection::new(&self.config, &mut reader, intake)?;
-            Err(connection.run().await.into())
+            let broker = Address::new(&self.config.url).map(|address| address.broker()).unwrap_or_default();
+            tokio::select! {
+                closed = connection.run() => Err(closed.into()),
+                never = watch.stand(intake, &broker) => match never {},
+            }
         })
     }
 }

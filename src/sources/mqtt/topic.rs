@@ -1,6 +1,7 @@
 //! What `[[sources.NAME.topics]]` says: a filter, and how its messages are read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -50,6 +51,9 @@ pub struct Topic {
     /// For packed payloads: their length in bytes, if longer than the fields.
     #[serde(default)]
     pub length: Option<usize>,
+    /// A sensor that sends nothing for so long is told to be silent.
+    #[serde(default, with = "humantime_serde::option")]
+    pub silent_after: Option<Duration>,
     /// Highest quality of service to ask for.
     #[serde(default = "one")]
     pub qos: u8,

@@ -3,7 +3,7 @@
 //! - A message far over `max_payload` must not end the connection, for it would come again at the next, for ever. Its head is
 //!   kept, the rest is passed over as it comes.
 //! - An answer of a broker that knows only 3.1.1 is two bytes long; rumqttc would wait for more.
-//! - A DISCONNECT may be empty; rumqttc takes that for an error.
+//! - A DISCONNECT may be empty or a reason alone; rumqttc takes that for an error.
 //! - A packet that ends too early is an error; rumqttc passes it over as if there had been none.
 //! - Properties cost twenty times their bytes in memory, so that of a message with too many none are read.
 
@@ -96,6 +96,8 @@ impl Decoder for Codec {
                 let over = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
                 return Ok(Some(Read::Other(Packet::Disconnect(over))));
             }
+            // Of a reason alone the same holds: that no properties follow is left out.
+            (DISCONNECT, 1) => packet = BytesMut::from(&[packet[0], 2, packet[start], 0][..]),
             (PUBLISH, _) => packet = with_few_properties(packet, start),
             _ => {}
         }
@@ -245,6 +247,9 @@ mod tests {
         assert!(matches!(fault(&[0x30, 4, 0, 1, b't', 0x80]), Fault::Malformed(Malformed::MalformedPacket)));
         let empty = Codec::new(1_000).decode(&mut BytesMut::from(&[0xe0, 0][..])).unwrap();
         assert!(matches!(empty, Some(Read::Other(Packet::Disconnect(_)))));
+        let short = Codec::new(1_000).decode(&mut BytesMut::from(&[0xe0, 1, 0x95][..])).unwrap();
+        let too_large = Disconnect::new(DisconnectReasonCode::PacketTooLarge);
+        assert!(matches!(short, Some(Read::Other(Packet::Disconnect(over))) if over == too_large));
     }
 
     proptest::proptest! {

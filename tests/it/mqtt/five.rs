@@ -103,9 +103,10 @@ async fn user_properties_name_sensors_and_become_fields() {
 #[tokio::test]
 async fn a_content_type_is_a_hint() {
     let auto = "[[topics]]\nfilter = 's/+'\nsensor = '{1}'\ndecode = 'auto'\n";
-    // An array of one in CBOR, and the digits `5` and `1`.
     check(auto, &[], "51", "fresh k value=I64(51)").await;
-    check(auto, &text(CONTENT_TYPE, "application/senml+json"), r#"[{"n":"t","v":1}]"#, "fresh t value=F64(1.0)").await;
+    let pack = r#"[{"bu":"Cel"},{"n":"t","v":1}]"#;
+    check(auto, &[], pack, "fresh k v=I64(1)").await;
+    check(auto, &text(CONTENT_TYPE, "application/senml+json"), pack, "fresh k t=I64(1)").await;
     check(auto, &text(CONTENT_TYPE, "application/cbor"), r#"{"t":1}"#, "fresh k t=I64(1)").await;
     check(auto, &text(CONTENT_TYPE, "Application/JSON; charset=utf-8"), "51", "fresh k value=I64(51)").await;
 }
