@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use rumqttc::QoS;
-use rumqttc::v5::mqttbytes::QoS as Five5;
+use rumqttc::v5::mqttbytes::QoS as QualityOf5;
 use rumqttc::v5::mqttbytes::v5::{
     ConnAck, Connect, ConnectProperties, ConnectReturnCode, Disconnect, DisconnectReasonCode, Filter, Login as Secret,
     Packet, PingReq, PubAck, PubComp, PubRec, Publish, SubAck, Subscribe, SubscribeReasonCode, Unsubscribe,
@@ -287,9 +287,9 @@ impl Five {
             payload: message.payload,
             length,
             qos: match message.qos {
-                Five5::AtMostOnce => QoS::AtMostOnce,
-                Five5::AtLeastOnce => QoS::AtLeastOnce,
-                Five5::ExactlyOnce => QoS::ExactlyOnce,
+                QualityOf5::AtMostOnce => QoS::AtMostOnce,
+                QualityOf5::AtLeastOnce => QoS::AtLeastOnce,
+                QualityOf5::ExactlyOnce => QoS::ExactlyOnce,
             },
             is_retained: message.retain,
             is_repeated: message.dup,
@@ -334,19 +334,19 @@ impl Five {
 fn subscribed(answer: SubAck) -> Subscribed {
     let why = answer.properties.and_then(|properties| properties.reason_string);
     let answers = answer.return_codes.into_iter().map(|code| match code {
-        SubscribeReasonCode::Success(Five5::AtMostOnce) => Ok(QoS::AtMostOnce),
-        SubscribeReasonCode::Success(Five5::AtLeastOnce) => Ok(QoS::AtLeastOnce),
-        SubscribeReasonCode::Success(Five5::ExactlyOnce) => Ok(QoS::ExactlyOnce),
+        SubscribeReasonCode::Success(QualityOf5::AtMostOnce) => Ok(QoS::AtMostOnce),
+        SubscribeReasonCode::Success(QualityOf5::AtLeastOnce) => Ok(QoS::AtLeastOnce),
+        SubscribeReasonCode::Success(QualityOf5::ExactlyOnce) => Ok(QoS::ExactlyOnce),
         refused => Err(reason::of_filter(refused, why.as_deref())),
     });
     Subscribed { packet_id: answer.pkid, answers: answers.collect() }
 }
 
-fn qos_of(qos: QoS) -> Five5 {
+fn qos_of(qos: QoS) -> QualityOf5 {
     match qos {
-        QoS::AtMostOnce => Five5::AtMostOnce,
-        QoS::AtLeastOnce => Five5::AtLeastOnce,
-        QoS::ExactlyOnce => Five5::ExactlyOnce,
+        QoS::AtMostOnce => QualityOf5::AtMostOnce,
+        QoS::AtLeastOnce => QualityOf5::AtLeastOnce,
+        QoS::ExactlyOnce => QualityOf5::ExactlyOnce,
     }
 }
 
@@ -362,6 +362,42 @@ fn packet_of(out: Out) -> Packet {
         Out::Unsubscribe { packet_id: pkid, filters } => {
             Packet::Unsubscribe(Unsubscribe { pkid, filters, properties: None })
         }
-        Out::Publish { topic, payload } => Packet::Publish(Publish::new(topic, Five5::AtMostOnce, payload, None)),
+        Out::Publish { topic, payload } => Packet::Publish(Publish::new(topic, QualityOf5::AtMostOnce, payload, None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rumqttc::v5::mqttbytes::v5::ConnAckProperties;
+
+    use super::super::address::Address;
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_broker_grants_less_is_told() {
+        let address = Address::new("mqtt://b").expect("address");
+        let keep_alive = Duration::from_secs(30);
+        let plan = Plan {
+            address,
+            client_id: "g".to_owned(),
+            version: 5,
+            keep_alive,
+            max_payload: 1_000,
+            max_packet: 2_000,
+            receive_maximum: 10,
+            session_expiry_s: 3_600,
+            is_listening: false,
+        };
+        let five = Five::new(&plan);
+        // The CONNACK as bytes: its properties have no default.
+        let granted = [&[0x20, 14, 1, 0, 11][..], &[0x11, 0, 0, 0, 60], &[0x2a, 0], &[0x28, 0], &[0x25, 0]].concat();
+        let packet = Packet::read(&mut bytes::BytesMut::from(&granted[..]), None).expect("a CONNACK");
+        let Packet::ConnAck(answer) = packet else { panic!("{packet:?}") };
+        assert!(matches!(&answer.properties, Some(ConnAckProperties { session_expiry_interval: Some(60), .. })));
+        let opened = five.opened(&answer);
+        assert_eq!((opened.session_present, opened.keep_alive), (true, keep_alive));
+        let told = ["only 1m while we are away, not for session_expiry (1h)", "no shared subscriptions", "wildcards"];
+        assert!(opened.notes.iter().zip(told).all(|(note, words)| note.contains(words)), "{:?}", opened.notes);
+        assert_eq!(opened.notes.len(), told.len());
     }
 }

@@ -71,6 +71,7 @@ impl Fault {
     /// What it is to be told before we go.
     pub(super) fn goodbye(&self) -> Option<DisconnectReasonCode> {
         match self {
+            Self::Malformed(Malformed::OutgoingPacketTooLarge { .. }) => None,
             Self::Malformed(_) => Some(DisconnectReasonCode::MalformedPacket),
             Self::Protocol(_, code) => *code,
             Self::Silent => Some(DisconnectReasonCode::KeepAliveTimeout),
@@ -103,6 +104,9 @@ pub(super) fn explain(fault: &Fault, address: &Address) -> String {
             format!("{broker} refused the connection: {}", with(refusal(*code), said))
         }
         Fault::Ended(code, said) => format!("{broker} ended the connection: {}", with(ending(*code), said)),
+        Fault::Malformed(Malformed::OutgoingPacketTooLarge { pkt_size, max }) => format!(
+            "{broker} takes packets of at most {max} bytes, and one of ours has {pkt_size}: use shorter or fewer filters"
+        ),
         Fault::Malformed(error) => format!("{broker} sends what is no MQTT 5: {error}"),
         Fault::Protocol(what, _) => format!("{broker} {what}, which MQTT 5 forbids"),
     }

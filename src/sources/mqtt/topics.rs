@@ -127,7 +127,7 @@ impl Template {
             pieces.push(match (inside, inside.parse::<usize>()) {
                 ("topic", _) => Piece::Topic,
                 ("name", _) => Piece::Name,
-                (property, _) if property.starts_with(PROPERTY) => Piece::Property(property[PROPERTY.len()..].to_owned()),
+                (property, _) if property.starts_with(PROPERTY) && property != PROPERTY => Piece::Property(property[PROPERTY.len()..].to_owned()),
                 (_, Ok(n @ 1..=9)) if n <= wildcards => Piece::Wildcard(n - 1),
                 (_, Ok(n @ 1..=9)) => {
                     return Err(match wildcards {
@@ -308,6 +308,7 @@ mod tests {
         assert_eq!(fill("{property:hw}", None), "the message has no user property `hw`");
         assert!(Template::new("{3}", 2).unwrap_err().contains("only 2 wildcards"));
         assert!(Template::new("{1}", 0).unwrap_err().contains("no wildcard"));
+        assert!(Template::new("{property:}", 2).unwrap_err().contains("none of"));
         assert!(Template::new("{x}", 2).unwrap_err().contains("none of"));
         assert!(Template::new("{1", 2).unwrap_err().contains("without"));
     }
