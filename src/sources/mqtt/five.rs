@@ -13,11 +13,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-use rumqttc::QoS;
-use rumqttc::v5::mqttbytes::QoS as QualityOf5;
 use rumqttc::v5::mqttbytes::v5::{
-    ConnAck, Connect, ConnectProperties, ConnectReturnCode, Disconnect, DisconnectReasonCode, Filter, Login as Secret,
-    Packet, PingReq, PubAck, PubComp, PubRec, Publish, SubAck, Subscribe, SubscribeReasonCode, Unsubscribe,
+    ConnAck, Connect, ConnectProperties, ConnectReturnCode, Disconnect, DisconnectReasonCode, Login as Secret, Packet,
+    PingReq, PubComp, Publish, SubAck, SubscribeReasonCode,
 };
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_util::codec::Framed;
@@ -27,7 +25,7 @@ use super::line::{CONNECT_WITHIN, FLUSH_WITHIN, Login, Plan};
 use super::packets::{Event, Failure, Message, Opened, Out, Properties, Subscribed};
 use super::reason::{self, Fault};
 use super::transport::{self, Stream};
-use super::wire::{Codec, Read};
+use super::wire::{Codec, Read, packet_of, plain_qos};
 
 /// Topic aliases that a broker may use: with the longest topics they take 4 MiB.
 const ALIASES: u16 = 64;
@@ -286,11 +284,7 @@ impl Five {
             topic,
             payload: message.payload,
             length,
-            qos: match message.qos {
-                QualityOf5::AtMostOnce => QoS::AtMostOnce,
-                QualityOf5::AtLeastOnce => QoS::AtLeastOnce,
-                QualityOf5::ExactlyOnce => QoS::ExactlyOnce,
-            },
+            qos: plain_qos(message.qos),
             is_retained: message.retain,
             is_repeated: message.dup,
             packet_id: message.pkid,
@@ -334,36 +328,10 @@ impl Five {
 fn subscribed(answer: SubAck) -> Subscribed {
     let why = answer.properties.and_then(|properties| properties.reason_string);
     let answers = answer.return_codes.into_iter().map(|code| match code {
-        SubscribeReasonCode::Success(QualityOf5::AtMostOnce) => Ok(QoS::AtMostOnce),
-        SubscribeReasonCode::Success(QualityOf5::AtLeastOnce) => Ok(QoS::AtLeastOnce),
-        SubscribeReasonCode::Success(QualityOf5::ExactlyOnce) => Ok(QoS::ExactlyOnce),
+        SubscribeReasonCode::Success(granted) => Ok(plain_qos(granted)),
         refused => Err(reason::of_filter(refused, why.as_deref())),
     });
     Subscribed { packet_id: answer.pkid, answers: answers.collect() }
-}
-
-fn qos_of(qos: QoS) -> QualityOf5 {
-    match qos {
-        QoS::AtMostOnce => QualityOf5::AtMostOnce,
-        QoS::AtLeastOnce => QualityOf5::AtLeastOnce,
-        QoS::ExactlyOnce => QualityOf5::ExactlyOnce,
-    }
-}
-
-fn packet_of(out: Out) -> Packet {
-    match out {
-        Out::Ack(ticket) if ticket.exactly_once => Packet::PubRec(PubRec::new(ticket.packet_id, None)),
-        Out::Ack(ticket) => Packet::PubAck(PubAck::new(ticket.packet_id, None)),
-        Out::Ping => Packet::PingReq(PingReq),
-        Out::Subscribe { packet_id: pkid, filters } => {
-            let filters = filters.into_iter().map(|(path, qos)| Filter::new(path, qos_of(qos))).collect();
-            Packet::Subscribe(Subscribe { pkid, filters, properties: None })
-        }
-        Out::Unsubscribe { packet_id: pkid, filters } => {
-            Packet::Unsubscribe(Unsubscribe { pkid, filters, properties: None })
-        }
-        Out::Publish { topic, payload } => Packet::Publish(Publish::new(topic, QualityOf5::AtMostOnce, payload, None)),
-    }
 }
 
 #[cfg(test)]

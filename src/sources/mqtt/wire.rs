@@ -8,10 +8,14 @@
 //! - Properties cost twenty times their bytes in memory, so that of a message with too many none are read.
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
-use rumqttc::v5::mqttbytes::Error as Malformed;
-use rumqttc::v5::mqttbytes::v5::{Disconnect, DisconnectReasonCode, Packet, Publish};
+use rumqttc::QoS;
+use rumqttc::v5::mqttbytes::v5::{
+    Disconnect, DisconnectReasonCode, Filter, Packet, PingReq, PubAck, PubRec, Publish, Subscribe, Unsubscribe,
+};
+use rumqttc::v5::mqttbytes::{Error as Malformed, QoS as FiveQos};
 use tokio_util::codec::{Decoder, Encoder};
 
+use super::packets::Out;
 use super::reason::Fault;
 
 /// What is read of a message that is too long: its topic and properties, and more than dead letters keep.
@@ -119,6 +123,40 @@ impl Encoder<Packet> for Codec {
     }
 }
 
+/// A quality of service as version 3.1.1 has it.
+pub(super) fn plain_qos(qos: FiveQos) -> QoS {
+    match qos {
+        FiveQos::AtMostOnce => QoS::AtMostOnce,
+        FiveQos::AtLeastOnce => QoS::AtLeastOnce,
+        FiveQos::ExactlyOnce => QoS::ExactlyOnce,
+    }
+}
+
+fn qos_of(qos: QoS) -> FiveQos {
+    match qos {
+        QoS::AtMostOnce => FiveQos::AtMostOnce,
+        QoS::AtLeastOnce => FiveQos::AtLeastOnce,
+        QoS::ExactlyOnce => FiveQos::ExactlyOnce,
+    }
+}
+
+/// What is to be sent.
+pub(super) fn packet_of(out: Out) -> Packet {
+    match out {
+        Out::Ack(ticket) if ticket.exactly_once => Packet::PubRec(PubRec::new(ticket.packet_id, None)),
+        Out::Ack(ticket) => Packet::PubAck(PubAck::new(ticket.packet_id, None)),
+        Out::Ping => Packet::PingReq(PingReq),
+        Out::Subscribe { packet_id: pkid, filters } => {
+            let filters = filters.into_iter().map(|(path, qos)| Filter::new(path, qos_of(qos))).collect();
+            Packet::Subscribe(Subscribe { pkid, filters, properties: None })
+        }
+        Out::Unsubscribe { packet_id: pkid, filters } => {
+            Packet::Unsubscribe(Unsubscribe { pkid, filters, properties: None })
+        }
+        Out::Publish { topic, payload } => Packet::Publish(Publish::new(topic, FiveQos::AtMostOnce, payload, None)),
+    }
+}
+
 /// One whole packet.
 fn read(mut packet: BytesMut) -> Result<Packet, Fault> {
     Packet::read(&mut packet, None).map_err(|error| {
@@ -181,7 +219,6 @@ fn with_few_properties(packet: BytesMut, start: usize) -> BytesMut {
 
 #[cfg(test)]
 mod tests {
-    use rumqttc::v5::mqttbytes::QoS;
     use rumqttc::v5::mqttbytes::v5::PublishProperties;
 
     use super::*;
@@ -195,7 +232,7 @@ mod tests {
     fn message(payload: usize, properties: usize) -> Publish {
         let user = (0..properties).map(|i| (format!("k{i}"), "v".to_owned())).collect();
         let properties = PublishProperties { user_properties: user, ..PublishProperties::default() };
-        let mut message = Publish::new("s/k", QoS::AtLeastOnce, vec![b'x'; payload], Some(properties));
+        let mut message = Publish::new("s/k", FiveQos::AtLeastOnce, vec![b'x'; payload], Some(properties));
         message.pkid = 7;
         message
     }

@@ -105,7 +105,7 @@ async fn a_content_type_is_a_hint() {
     let auto = "[[topics]]\nfilter = 's/+'\nsensor = '{1}'\ndecode = 'auto'\n";
     check(auto, &[], "51", "fresh k value=I64(51)").await;
     let pack = r#"[{"bu":"Cel"},{"n":"t","v":1}]"#;
-    check(auto, &[], pack, "fresh k v=I64(1)").await;
+    check(auto, &[], pack, "fresh k [1]_v=I64(1)").await;
     check(auto, &text(CONTENT_TYPE, "application/senml+json"), pack, "fresh k t=I64(1)").await;
     check(auto, &text(CONTENT_TYPE, "application/cbor"), r#"{"t":1}"#, "fresh k t=I64(1)").await;
     check(auto, &text(CONTENT_TYPE, "Application/JSON; charset=utf-8"), "51", "fresh k value=I64(51)").await;

@@ -38,7 +38,7 @@ async fn messages_come_over_a_web_socket_and_again_after_our_death() {
         let again = source.message().await;
         assert_eq!(told(&again), "repeated k value=I64(1)");
         commit(again);
-        let long = format!(r#"{{"t":2,"pad":"{}"}}"#, "x".repeat(500_000));
+        let long = format!(r#"{{"t":2,"pad":"{}"}}"#, "x".repeat(20_000));
         publisher.publish("s/k", &long).await;
         let delivery = source.message().await;
         assert_eq!(told(&delivery), "fresh k t=I64(2)");
