@@ -18,6 +18,6 @@ export PATH="$PWD/target/tools/bin:$PATH"
 for target in "${targets[@]}"; do
     printf 'fuzz: %s for %s s\n' "$target" "$seconds" >&2
     mkdir -p "fuzz/corpus/$target"
-    cargo +nightly fuzz run --fuzz-dir fuzz "$target" "fuzz/corpus/$target" tests/corpus/mqtt -- \
+    cargo +nightly fuzz run --fuzz-dir fuzz "$target" "fuzz/corpus/$target" tests/corpus/mqtt tests/corpus/serial -- \
         -max_total_time="$seconds" -max_len="$MAX_LEN" -rss_limit_mb=512 -timeout=5 -verbosity=0 -print_final_stats=1
 done

@@ -97,6 +97,10 @@ pub struct SourceStats {
     pub condition: Condition,
     /// What of it cannot be taken; told rarely, the dead letters have the rest.
     pub refusals: Condition,
+    /// Watched sensors that send nothing any more.
+    pub silent: Gauge,
+    /// Which ones.
+    pub silences: Condition,
     /// What it receives and refuses, for whoever watches it.
     pub tap: Tap,
 }
@@ -115,6 +119,8 @@ impl SourceStats {
             restarts: Counter::default(),
             condition: Condition::new(format!("source {name}")),
             refusals: Condition::new(format!("source {name}")),
+            silent: Gauge::default(),
+            silences: Condition::new(format!("source {name}")),
             tap: Tap::default(),
         }
     }

@@ -161,6 +161,9 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
             writeln!(out, "          {count} {what}")?;
         }
+        if source.silent_sensors > 0 {
+            writeln!(out, "          {} sensors are silent: {}", source.silent_sensors, source.silence)?;
+        }
         if !source.picked.is_empty() {
             let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
             writeln!(out, "          topics read as {}", picked.join(", "))?;

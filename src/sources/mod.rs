@@ -160,12 +160,20 @@ impl Intake {
 
     /// A dead letter from this source; an over-long payload is cut, and the reason says so.
     pub fn letter(&self, at: Timestamp, place: &str, reason: impl std::fmt::Display, payload: &[u8]) -> DeadLetter {
+        self.letter_of(at, place, reason, (payload, payload.len()))
+    }
+
+    /// The same of a payload of which only the first part is here, and how long it was.
+    pub fn letter_of(
+        &self,
+        at: Timestamp,
+        place: &str,
+        reason: impl std::fmt::Display,
+        (payload, length): (&[u8], usize),
+    ) -> DeadLetter {
         let kept = payload.get(..MAX_LETTER_BYTES).unwrap_or(payload);
-        let cut = if kept.len() < payload.len() {
-            format!(" (first {MAX_LETTER_BYTES} of {} bytes kept)", payload.len())
-        } else {
-            String::new()
-        };
+        let cut =
+            if kept.len() < length { format!(" (first {} of {length} bytes kept)", kept.len()) } else { String::new() };
         DeadLetter {
             at: at.plain(),
             kind: LetterKind::Payload,

@@ -117,6 +117,8 @@ fn per_source(encoder: &mut DescriptorEncoder<'_>, sources: &[Arc<SourceStats>])
     for (name, help, value) in counters {
         family(encoder, name, help, sources, |source| ConstCounter::new(value(source)))?;
     }
+    let silent = "Watched sensors that send nothing any more";
+    family(encoder, "source_silent_sensors", silent, sources, |s| ConstGauge::new(s.silent.get()))?;
     family(encoder, "source_up", "1 if its line or connection is up", sources, |s| ConstGauge::new(up(&s.condition)))
 }
 

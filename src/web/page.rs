@@ -49,7 +49,7 @@ fn sources(status: &Status) -> Markup {
                 tr {
                     td { (source.name) }
                     td { (source.kind) }
-                    td { (condition(&source.condition)) }
+                    td { (condition(&source.condition)) @if source.silent_sensors > 0 { br; (source.silence) } }
                     td.n { (source.messages) }
                     td.n { (source.readings) }
                     td.n { (source.refused) }

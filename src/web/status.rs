@@ -167,6 +167,12 @@ pub struct SourceStatus {
     /// Counters that fell: they were reset, or ran over.
     #[serde(default)]
     pub rollovers: u64,
+    /// Watched sensors that send nothing any more (`silent_after`).
+    #[serde(default)]
+    pub silent_sensors: i64,
+    /// Which ones, in words; empty if there are none.
+    #[serde(default)]
+    pub silence: String,
     /// Decoders picked where that was left open (`decode = "auto"`), and for how many topics.
     #[serde(default)]
     pub picked: BTreeMap<String, u64>,
@@ -251,6 +257,8 @@ fn of_source(source: &SourceStats) -> SourceStatus {
         refused: source.refused.get(),
         left_out: source.left_out.get(),
         rollovers: source.rollovers.get(),
+        silent_sensors: source.silent.get(),
+        silence: if source.silent.get() > 0 { source.silences.get().detail } else { String::new() },
         picked: source.picks().into_iter().map(|(name, topics)| (name.to_owned(), topics)).collect(),
         restarts: source.restarts.get(),
     }

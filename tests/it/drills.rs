@@ -42,10 +42,19 @@ const EVENTS: [(usize, Event); 8] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_numbered_message_is_upstream_exactly_once_whatever_dies() {
+    every_numbered_message_once(4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_numbered_message_is_upstream_exactly_once_with_mqtt_5_too() {
+    every_numbered_message_once(5).await;
+}
+
+async fn every_numbered_message_once(version: u8) {
     let (server, database) = (mongo::server(), mongo::database());
     let proxy = Proxy::start(server.address()).await;
     let mut broker = Mosquitto::with("allow_anonymous true\nmax_inflight_messages 200\n");
-    let mut daemon = Daemon::new(&site(&broker.url(), &proxy.mongodb_uri(), &database));
+    let mut daemon = Daemon::new(&site(&broker.url(), version, &proxy.mongodb_uri(), &database));
     daemon.start();
     daemon.until("the broker", Duration::from_secs(20), |status| status.sources[0].condition.state == "up");
 
@@ -113,11 +122,11 @@ fn messages() -> usize {
     if emulated { MESSAGES / 10 } else { MESSAGES }
 }
 
-fn site(broker: &str, upstream: &str, database: &str) -> String {
+fn site(broker: &str, version: u8, upstream: &str, database: &str) -> String {
     format!(
         "[site]\nname = 'drill'\n[store]\nmax_bytes = '64MiB'\n[bucket]\nwindow = '5s'\ngrace = '1s'\nmax_samples = 200\n\
          [upstream]\nuri = '{upstream}&serverSelectionTimeoutMS=2000'\ndatabase = '{database}'\n\
-         [sources.broker]\ntype = 'mqtt'\nurl = '{broker}'\nclient_id = 'drill'\n\
+         [sources.broker]\ntype = 'mqtt'\nurl = '{broker}'\nclient_id = 'drill'\nprotocol = {version}\n\
          [[sources.broker.topics]]\nfilter = 'own/+'\nsensor = 'own-{{1}}'\nfields = {{ n = '/n' }}\ntime = '/ts'\n\
          [[sources.broker.topics]]\nfilter = 'arrival/+'\nsensor = 'arrival-{{1}}'\nfields = {{ n = '/n' }}\n"
     )

@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 
-use rumqttc::{Packet, PubAck, PubRec, Publish, QoS};
+use rumqttc::QoS;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::packets::Message;
 use super::window::Window;
 use crate::store::Receipt;
 
@@ -20,8 +21,8 @@ pub(super) const MAX_OUTSTANDING: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     epoch: u32,
-    packet_id: u16,
-    exactly_once: bool,
+    pub(super) packet_id: u16,
+    pub(super) exactly_once: bool,
 }
 
 impl Ticket {
@@ -31,21 +32,6 @@ impl Ticket {
 
     fn of(token: u64) -> Self {
         Self { epoch: (token >> 32) as u32, packet_id: token as u16, exactly_once: token >> 16 & 1 == 1 }
-    }
-
-    /// The answer to the broker.
-    pub(super) fn packet(self) -> Packet {
-        if self.exactly_once {
-            Packet::PubRec(PubRec::new(self.packet_id))
-        } else {
-            Packet::PubAck(PubAck::new(self.packet_id))
-        }
-    }
-
-    /// A message as rumqttc's own client wants it for an acknowledgement.
-    pub(super) fn message(self) -> Publish {
-        let qos = if self.exactly_once { QoS::ExactlyOnce } else { QoS::AtLeastOnce };
-        Publish { pkid: self.packet_id, ..Publish::new(String::new(), qos, Vec::new()) }
     }
 }
 
@@ -58,15 +44,18 @@ pub(super) struct Acks {
     outstanding: usize,
     epoch: u32,
     due: VecDeque<Ticket>,
+    /// Most messages that the broker says it sends ahead of our acknowledgements.
+    promised: usize,
     pub(super) window: Window,
 }
 
 impl Acks {
-    /// No message yet.
-    pub(super) fn new() -> Self {
+    /// No message yet. The broker promises to have at most so many on their way; it may break that.
+    pub(super) fn new(promised: usize) -> Self {
         let (to, from) = mpsc::channel(MAX_OUTSTANDING);
-        let window = Window::new(MAX_OUTSTANDING, Instant::now());
-        Self { to, from, outstanding: 0, epoch: 0, due: VecDeque::new(), window }
+        let promised = promised.clamp(1, MAX_OUTSTANDING);
+        let window = Window::new(promised, Instant::now());
+        Self { to, from, outstanding: 0, epoch: 0, due: VecDeque::new(), promised, window }
     }
 
     /// Whether no further message may be taken before a receipt fires.
@@ -75,11 +64,11 @@ impl Acks {
     }
 
     /// A receipt for a message of this connection. Must not be asked for when full.
-    pub(super) fn receipt(&mut self, message: &Publish) -> Receipt {
+    pub(super) fn receipt(&mut self, message: &Message) -> Receipt {
         debug_assert!(!self.is_full(), "the receipt channel has room for MAX_OUTSTANDING");
         self.outstanding += 1;
         let exactly_once = message.qos == QoS::ExactlyOnce;
-        let ticket = Ticket { epoch: self.epoch, packet_id: message.pkid, exactly_once };
+        let ticket = Ticket { epoch: self.epoch, packet_id: message.packet_id, exactly_once };
         Receipt::new(self.to.clone(), ticket.token())
     }
 
@@ -122,16 +111,26 @@ impl Acks {
     pub(super) fn next_epoch(&mut self, now: Instant) {
         self.epoch = self.epoch.wrapping_add(1);
         self.due.clear();
-        self.window = Window::new(MAX_OUTSTANDING, now);
+        self.window = Window::new(self.promised, now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::packets::Properties;
     use super::*;
 
-    fn message(pkid: u16, qos: QoS) -> Publish {
-        Publish { pkid, ..Publish::new("t", qos, "x") }
+    fn message(packet_id: u16, qos: QoS) -> Message {
+        Message {
+            topic: "t".to_owned(),
+            payload: "x".into(),
+            length: 1,
+            qos,
+            is_retained: false,
+            is_repeated: false,
+            packet_id,
+            properties: Properties::default(),
+        }
     }
 
     #[test]
@@ -144,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn stale_receipts_are_never_acknowledged() {
-        let mut acks = Acks::new();
+        let mut acks = Acks::new(MAX_OUTSTANDING);
         let old = acks.receipt(&message(1, QoS::AtLeastOnce));
         let fired = acks.receipt(&message(2, QoS::AtLeastOnce));
         fired.fire();
@@ -155,7 +154,7 @@ mod tests {
         old.fire();
         acks.receipt(&message(1, QoS::ExactlyOnce)).fire();
         acks.collect();
-        assert_eq!(acks.due().unwrap().packet(), Packet::PubRec(PubRec::new(1)));
+        assert_eq!(acks.due().map(|ticket| (ticket.packet_id, ticket.exactly_once)), Some((1, true)));
         acks.sent();
         assert_eq!(acks.due(), None);
         assert_eq!(acks.outstanding, 0);
@@ -163,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn ack_queue_has_room_for_every_outstanding_message() {
-        let mut acks = Acks::new();
+        let mut acks = Acks::new(MAX_OUTSTANDING);
         let mut receipts = Vec::new();
         while !acks.is_full() {
             receipts.push(acks.receipt(&message(receipts.len() as u16 + 1, QoS::AtLeastOnce)));

@@ -7,6 +7,8 @@ use bytesize::ByteSize;
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::acks::MAX_OUTSTANDING;
+use super::address::Address;
 use super::route::Route;
 use super::topic::Topic;
 use super::topics::Filter;
@@ -15,6 +17,13 @@ use super::topics::Filter;
 const PAYLOAD_BOUNDS: (ByteSize, ByteSize) = (ByteSize::kib(1), ByteSize::mib(64));
 /// Shortest and longest `keep_alive`; the protocol counts it in 16 bits of seconds.
 const KEEP_ALIVE_BOUNDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(65_535));
+/// Shortest and longest `session_expiry`; the protocol counts it in 32 bits of seconds, of which the last means for ever.
+const SESSION_BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(u32::MAX as u64));
+/// How long the broker is to keep our session unless something else is said: longer than it takes to notice that a gateway
+/// is dead, and to replace it.
+const USUAL_SESSION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Shortest silence that can be told from the pauses of a network.
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// Most topic filters of one source.
 const MAX_TOPICS: usize = 1_000;
 
@@ -22,12 +31,12 @@ const MAX_TOPICS: usize = 1_000;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`.
+    /// `mqtt://HOST[:PORT]`, `mqtts://HOST[:PORT]`, `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`.
     pub url: String,
     /// The name of our session at the broker; must stay the same, or what waits there is lost.
     #[serde(default)]
     pub client_id: Option<String>,
-    /// Protocol version.
+    /// Version of the protocol: 4 is MQTT 3.1.1, 5 is MQTT 5.
     #[serde(default = "four")]
     pub protocol: u8,
     /// User name.
@@ -39,12 +48,21 @@ pub struct Config {
     /// A file that holds the password; read again at each connect.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
-    /// Certificates, for `mqtts://`.
+    /// Certificates, for `mqtts://` and `wss://`.
     #[serde(default)]
     pub tls: Tls,
     /// How often a silent connection is probed.
     #[serde(default = "half_a_minute", with = "humantime_serde")]
     pub keep_alive: Duration,
+    /// For MQTT 5: how long the broker is to keep our session, and what arrives for it, while we are away.
+    #[serde(default, with = "humantime_serde::option")]
+    pub session_expiry: Option<Duration>,
+    /// For MQTT 5: most messages that the broker may send ahead of our acknowledgements.
+    #[serde(default)]
+    pub receive_maximum: Option<u16>,
+    /// A source that gets no message for so long is told to be silent.
+    #[serde(default, with = "humantime_serde::option")]
+    pub silent_after: Option<Duration>,
     /// Longest payload that is decoded; a longer one is refused and put aside.
     #[serde(default = "one_mib")]
     pub max_payload: ByteSize,
@@ -87,51 +105,6 @@ fn one_mib() -> ByteSize {
     ByteSize::mib(1)
 }
 
-/// Where the broker is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) tls: bool,
-    /// An IPv6 address keeps its brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl Address {
-    /// Reads a URL; the reason why not otherwise.
-    pub(super) fn new(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once("://").ok_or(format!("`{url}` is not a URL such as mqtt://broker:1883"))?;
-        let (tls, standard) = match scheme {
-            "mqtt" | "tcp" => (false, 1883),
-            "mqtts" | "ssl" => (true, 8883),
-            "ws" | "wss" => return Err(format!("{scheme}:// is not built yet; use mqtt:// or mqtts://")),
-            other => return Err(format!("`{other}://` is neither mqtt:// nor mqtts://")),
-        };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        if rest.contains('@') {
-            return Err(
-                "user and password do not belong into the URL: use the keys `user` and `password_file`".to_owned()
-            );
-        }
-        if rest.contains(['/', '?', '#', ' ']) {
-            return Err(format!("`{url}` holds more than host and port"));
-        }
-        let colon = rest.rfind(':').filter(|&i| !rest[i..].contains(']'));
-        let (host, port) = match colon {
-            Some(i) => (&rest[..i], rest[i + 1..].parse().ok().filter(|&p| p > 0)),
-            None => (rest, Some(standard)),
-        };
-        let port = port.ok_or_else(|| format!("`{url}` has no valid port number"))?;
-        let bracketed = host.starts_with('[') && host.ends_with(']');
-        if host.is_empty() || (host.contains(':') && !bracketed) {
-            return Err(format!("`{url}` has no valid host (an IPv6 address stands in brackets)"));
-        }
-        if tls && bracketed {
-            return Err("mqtts:// needs a host name or an IPv4 address".to_owned());
-        }
-        Ok(Self { tls, host: host.to_owned(), port })
-    }
-}
-
 impl Config {
     /// See [`crate::sources::SourceConfig::contradictions`].
     pub(super) fn find_contradictions(&self) -> Vec<(String, String)> {
@@ -147,7 +120,7 @@ impl Config {
         match Address::new(&self.url) {
             Err(reason) => add("url", reason),
             Ok(address) if !address.tls && self.tls != Tls::default() => {
-                add("tls", "certificates are given, but the url is not mqtts://".to_owned());
+                add("tls", "certificates are given, but the url is not mqtts:// or wss://".to_owned());
             }
             Ok(_) => {}
         }
@@ -165,21 +138,48 @@ impl Config {
             Some(_) => {}
         }
         match self.protocol {
-            4 => {}
-            5 => add(
-                "protocol",
-                "protocol 5 is not built yet; brokers that speak it speak 4 (MQTT 3.1.1) too".to_owned(),
-            ),
+            4 => self.check_five_only(add),
+            5 => {}
             other => add("protocol", format!("{other} is neither 4 (MQTT 3.1.1) nor 5")),
         }
         let (low, high) = KEEP_ALIVE_BOUNDS;
         if self.keep_alive < low || self.keep_alive > high {
             add("keep_alive", format!("must be between {}s and {}s", low.as_secs(), high.as_secs()));
         }
+        if self.silent_after.is_some_and(|patience| patience < LEAST_SILENCE) {
+            add("silent_after", "must be at least 1s".to_owned());
+        }
+        let (low, high) = SESSION_BOUNDS;
+        if self.session_expiry.is_some_and(|expiry| expiry < low || expiry > high) {
+            add("session_expiry", "must be between 1m and 136years".to_owned());
+        }
+        if self.receive_maximum.is_some_and(|most| most == 0 || usize::from(most) > MAX_OUTSTANDING) {
+            add("receive_maximum", format!("must be between 1 and {MAX_OUTSTANDING}"));
+        }
         let (low, high) = PAYLOAD_BOUNDS;
         if self.max_payload < low || self.max_payload > high {
             add("max_payload", format!("must be between {low} and {high}"));
         }
+    }
+
+    fn check_five_only(&self, add: &mut dyn FnMut(&str, String)) {
+        for (key, is_there) in
+            [("session_expiry", self.session_expiry.is_some()), ("receive_maximum", self.receive_maximum.is_some())]
+        {
+            if is_there {
+                add(key, "has no meaning in MQTT 3.1.1: add protocol = 5, or leave it out".to_owned());
+            }
+        }
+    }
+
+    /// How long the broker is to keep our session.
+    pub(super) fn session_expiry(&self) -> Duration {
+        self.session_expiry.unwrap_or(USUAL_SESSION)
+    }
+
+    /// Most messages that the broker may send ahead of our acknowledgements.
+    pub(super) fn receive_maximum(&self) -> u16 {
+        self.receive_maximum.unwrap_or(MAX_OUTSTANDING as u16)
     }
 
     fn check_secrets(&self, add: &mut dyn FnMut(&str, String)) {
@@ -211,8 +211,15 @@ impl Config {
             }
         }
         for (i, topic) in self.topics.iter().enumerate() {
-            if let Err(faults) = Route::new(topic) {
-                faults.into_iter().for_each(|(key, words)| add(&format!("topics[{i}].{key}"), words));
+            if topic.silent_after.is_some_and(|patience| patience < LEAST_SILENCE) {
+                add(&format!("topics[{i}].silent_after"), "must be at least 1s".to_owned());
+            }
+            match Route::new(topic) {
+                Err(faults) => faults.into_iter().for_each(|(key, words)| add(&format!("topics[{i}].{key}"), words)),
+                Ok(route) if self.protocol != 5 => route.needs_five().for_each(|key| {
+                    add(&format!("topics[{i}].{key}"), "user properties come with MQTT 5: add protocol = 5".to_owned());
+                }),
+                Ok(_) => {}
             }
             let Ok(filter) = Filter::new(&topic.filter) else { continue };
             let earlier = self.topics[..i].iter().enumerate().find_map(|(j, earlier)| {

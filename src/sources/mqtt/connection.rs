@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rumqttc::{ConnectionError, Event, MqttOptions, Packet, Publish, QoS, SubAck, SubscribeReasonCode, Transport};
+use rumqttc::QoS;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
-use super::config::{Address, Config};
-use super::failure;
-use super::line::{FILTERS_PER_PACKET, Line, is_unknown_release};
+use super::address::Address;
+use super::config::Config;
+use super::line::{FILTERS_PER_PACKET, Line, Login, Plan};
 use super::message::Reader;
+use super::packets::{Event, Failure, Message, Opened, Subscribed};
 use super::tls;
 use crate::model::backoff::Backoff;
 use crate::sources::Intake;
@@ -34,15 +35,14 @@ const HELD: Duration = Duration::from_secs(5);
 pub(super) struct Connection<'a> {
     intake: &'a Intake,
     config: &'a Config,
-    address: Address,
-    reader: &'a mut Reader,
+    plan: Plan,
+    reader: &'a mut Reader<'a>,
     line: Line,
     filters: Vec<(String, QoS)>,
     unwanted: Vec<String>,
     /// Answers to our SUBSCRIBEs that are still to come, and what they have said so far.
     unanswered: usize,
     complaints: Vec<String>,
-    max_packet: usize,
     /// Some message may be, or was, under way with QoS 2.
     exactly_once: bool,
     downgrade_told: bool,
@@ -50,32 +50,22 @@ pub(super) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     /// A connection that is not open yet.
-    pub(super) fn new(config: &'a Config, reader: &'a mut Reader, intake: &'a Intake) -> anyhow::Result<Self> {
-        let address = Address::new(&config.url).map_err(anyhow::Error::msg)?;
-        let client_id = config.client_id.clone().context("client_id is missing")?;
-        let max_payload = usize::try_from(config.max_payload.as_u64()).unwrap_or(usize::MAX / 2);
-        // Above max_payload a message is refused, kept in part and acknowledged; that needs room to read it.
-        let max_packet = (max_payload * 2).max(max_payload + (1 << 20));
-        let mut options = MqttOptions::new(client_id, address.host.clone(), address.port);
-        options.set_keep_alive(config.keep_alive).set_max_packet_size(max_packet, max_packet);
-        let mut line = Line::new(options);
-        if config.is_listening {
-            line.options().set_clean_session(true);
-        }
+    pub(super) fn new(config: &'a Config, reader: &'a mut Reader<'a>, intake: &'a Intake) -> anyhow::Result<Self> {
+        let plan = plan_of(config)?;
+        let line = Line::new(&plan);
         let filters = reader.subscriptions();
         let unwanted = config.unsubscribe.iter().cloned().chain(reader.covered()).collect();
         let exactly_once = filters.iter().any(|(_, qos)| *qos == QoS::ExactlyOnce);
         Ok(Self {
             intake,
             config,
-            address,
+            plan,
             reader,
             line,
             filters,
             unwanted,
             unanswered: 0,
             complaints: Vec::new(),
-            max_packet,
             exactly_once,
             downgrade_told: false,
         })
@@ -88,7 +78,7 @@ impl<'a> Connection<'a> {
             let opened = Instant::now();
             let failure = match self.prepare() {
                 Ok(()) => match self.serve().await {
-                    Ok(error) => failure::explain(&error, &self.broker(), self.max_packet),
+                    Ok(failure) => failure.words,
                     Err(closed) => return closed,
                 },
                 Err(error) => format!("{error:#}"),
@@ -107,16 +97,11 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn broker(&self) -> String {
-        format!("broker {}:{}", self.address.host, self.address.port)
-    }
-
     /// Reads password and certificates anew, so that changed ones count without a restart.
     fn prepare(&mut self) -> anyhow::Result<()> {
-        if self.address.tls {
-            let tls = tls::client_config(&self.config.tls)?;
-            let tls = rumqttc::TlsConfiguration::Rustls(Arc::new(tls));
-            self.line.options().set_transport(Transport::tls_with_config(tls));
+        let mut login = Login::default();
+        if self.plan.address.tls {
+            login.tls = Some(Arc::new(tls::client_config(&self.config.tls)?));
         }
         if let Some(user) = &self.config.user {
             let password = match (&self.config.password, &self.config.password_file) {
@@ -128,20 +113,21 @@ impl<'a> Connection<'a> {
                 }
                 (None, None) => String::new(),
             };
-            self.line.options().set_credentials(user, password);
+            login.user = Some((user.clone(), password));
         }
+        self.line.log_in_with(&self.plan, login);
         Ok(())
     }
 
     /// Connects and takes messages until the connection fails.
-    async fn serve(&mut self) -> Result<ConnectionError, Closed> {
+    async fn serve(&mut self) -> Result<Failure, Closed> {
         loop {
             let event = match self.line.poll().await {
                 Ok(event) => event,
-                Err(error) => {
+                Err(failure) => {
                     // What a session of an earlier configuration still holds may need it.
-                    self.exactly_once |= is_unknown_release(&error);
-                    return Ok(error);
+                    self.exactly_once |= failure.is_unknown_release;
+                    return Ok(failure);
                 }
             };
             self.handle(event).await?;
@@ -153,16 +139,20 @@ impl<'a> Connection<'a> {
 
     async fn handle(&mut self, event: Event) -> Result<(), Closed> {
         match event {
-            Event::Incoming(Packet::Publish(message)) => self.take(&message).await?,
-            Event::Incoming(Packet::ConnAck(answer)) => self.opened(answer.session_present).await?,
-            Event::Incoming(Packet::SubAck(answer)) => self.subscribed(&answer),
-            Event::Incoming(_) | Event::Outgoing(_) => {}
+            Event::Message(message) => self.take(&message).await?,
+            Event::Opened(opened) => self.opened(opened).await?,
+            Event::Subscribed(answer) => self.subscribed(answer),
+            Event::Other => {}
         }
         Ok(())
     }
 
-    async fn opened(&mut self, session_present: bool) -> Result<(), Closed> {
-        if !session_present {
+    async fn opened(&mut self, opened: Opened) -> Result<(), Closed> {
+        self.reader.watch.begin(Instant::now());
+        for note in opened.notes {
+            tracing::warn!("source {}: {} {note}", self.intake.name, self.plan.address.broker());
+        }
+        if !opened.session_present {
             let origin =
                 Origin { source: self.intake.name.clone(), content: 0, topic: 0, kind: OriginKind::SessionLost };
             // Not `deliver`: this is no message and is not counted as one.
@@ -179,25 +169,23 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    fn subscribed(&mut self, answer: &SubAck) {
+    fn subscribed(&mut self, answer: Subscribed) {
         self.unanswered = self.unanswered.saturating_sub(1);
-        let first = usize::from(answer.pkid).saturating_sub(1) * FILTERS_PER_PACKET;
-        for ((filter, wanted), code) in self.filters.iter().skip(first).zip(&answer.return_codes) {
-            match code {
-                SubscribeReasonCode::Failure => {
-                    self.complaints.push(format!("filter `{filter}` was refused (the broker's access list?)"));
-                }
-                SubscribeReasonCode::Success(granted) if *granted < *wanted => {
-                    let (granted, wanted) = (*granted as u8, *wanted as u8);
+        let first = usize::from(answer.packet_id).saturating_sub(1) * FILTERS_PER_PACKET;
+        for ((filter, wanted), answer) in self.filters.iter().skip(first).zip(answer.answers) {
+            match answer {
+                Err(why) => self.complaints.push(format!("filter `{filter}` {why}")),
+                Ok(granted) if granted < *wanted => {
+                    let (granted, wanted) = (granted as u8, *wanted as u8);
                     self.complaints.push(format!("filter `{filter}` was granted QoS {granted} instead of {wanted}"));
                 }
-                SubscribeReasonCode::Success(_) => {}
+                Ok(_) => {}
             }
         }
         if self.unanswered > 0 {
             return;
         }
-        let (now, broker) = (self.intake.clock.now(), self.broker());
+        let (now, broker) = (self.intake.clock.now(), self.plan.address.broker());
         match self.complaints.len() {
             0 => self.intake.stats.condition.up(now, format_args!("connected to {broker}")),
             n => {
@@ -208,7 +196,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    async fn take(&mut self, message: &Publish) -> Result<(), Closed> {
+    async fn take(&mut self, message: &Message) -> Result<(), Closed> {
         let mut delivery = self.reader.delivery(message, self.intake, self.intake.clock.now());
         if message.qos == QoS::AtMostOnce {
             self.tell_downgrade(message);
@@ -226,7 +214,7 @@ impl<'a> Connection<'a> {
     }
 
     /// A publisher that uses QoS 0 can lose messages whatever we do.
-    fn tell_downgrade(&mut self, message: &Publish) {
+    fn tell_downgrade(&mut self, message: &Message) {
         if !self.downgrade_told && self.filters.iter().all(|(_, qos)| *qos != QoS::AtMostOnce) {
             self.downgrade_told = true;
             tracing::warn!(
@@ -236,4 +224,21 @@ impl<'a> Connection<'a> {
             );
         }
     }
+}
+
+/// What all connections of a source have in common.
+fn plan_of(config: &Config) -> anyhow::Result<Plan> {
+    let max_payload = usize::try_from(config.max_payload.as_u64()).unwrap_or(usize::MAX / 2);
+    Ok(Plan {
+        address: Address::new(&config.url).map_err(anyhow::Error::msg)?,
+        client_id: config.client_id.clone().context("client_id is missing")?,
+        version: config.protocol,
+        keep_alive: config.keep_alive,
+        max_payload,
+        // Above max_payload a message is refused, kept in part and acknowledged; that needs room to read it.
+        max_packet: (max_payload * 2).max(max_payload + (1 << 20)),
+        receive_maximum: config.receive_maximum(),
+        session_expiry_s: u32::try_from(config.session_expiry().as_secs()).unwrap_or(u32::MAX),
+        is_listening: config.is_listening,
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use async_tungstenite::tungstenite;
 use rumqttc::mqttbytes::Error as Malformed;
 use rumqttc::tokio_rustls::rustls::{CertificateError, Error as TlsError};
 use rumqttc::{ConnectReturnCode, ConnectionError, StateError};
@@ -25,10 +26,35 @@ pub(super) fn explain(error: &ConnectionError, broker: &str, max_packet: usize) 
         ConnectionError::MqttState(StateError::ConnectionAborted) => {
             format!("{broker} closed the connection (it stopped, or another client uses the same client_id)")
         }
+        ConnectionError::Websocket(e) => websocket_failure(e, broker),
+        ConnectionError::ResponseValidation(_) => {
+            format!("{broker} has a WebSocket there, and not for MQTT (is the path right?)")
+        }
         other => format!("connection to {broker} failed: {other}"),
     }
 }
 
+/// Why a WebSocket could not be opened.
+pub(super) fn websocket_failure(error: &tungstenite::Error, broker: &str) -> String {
+    match error {
+        tungstenite::Error::Io(e) => io_failure(e, broker),
+        tungstenite::Error::Http(answer) => {
+            let advice = match answer.status().as_u16() {
+                401 | 403 => "it wants a login before MQTT, which is not known here: is there a proxy in between?",
+                404 => "there is nothing on this path (many brokers use /mqtt or /ws)",
+                300..=399 => "it sends us elsewhere: set `url` to the place itself",
+                _ => "is there a listener for MQTT over WebSocket on this port and path?",
+            };
+            format!("{broker} answers HTTP {}: {advice}", answer.status())
+        }
+        tungstenite::Error::Protocol(e) => {
+            format!("{broker} speaks no WebSocket on this port: {e} (is it meant for mqtt://, or for wss://?)")
+        }
+        other => format!("cannot open a WebSocket to {broker}: {other}"),
+    }
+}
+
+/// Why a broker of version 3.1.1 refused us.
 fn refusal(code: ConnectReturnCode) -> &'static str {
     match code {
         ConnectReturnCode::BadUserNamePassword => "wrong user or password",
@@ -40,7 +66,8 @@ fn refusal(code: ConnectReturnCode) -> &'static str {
     }
 }
 
-fn io_failure(error: &io::Error, broker: &str) -> String {
+/// Why bytes could not go there and back.
+pub(super) fn io_failure(error: &io::Error, broker: &str) -> String {
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
         return format!("TLS with {broker} failed: {}", tls_failure(tls));
     }

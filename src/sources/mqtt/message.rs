@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use rumqttc::{Publish, QoS};
+use rumqttc::QoS;
+use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::config::Config;
+use super::packets::Message;
 use super::route::Route;
 use super::settle::Taken;
 use super::take::{Arrived, Became, Taker};
+use super::watch::Watch;
 use crate::decode::auto::Pick;
 use crate::decode::sparkplug;
 use crate::model::Timestamp;
@@ -22,8 +25,9 @@ const MAX_PICKS_TOLD: usize = 100;
 
 /// Turns messages into deliveries.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct Reader<'w> {
     taker: Taker,
+    pub(super) watch: &'w Watch,
     /// Topic and payload of the message in hand, for its hash.
     scratch: Vec<u8>,
     stray_told: Option<Timestamp>,
@@ -32,11 +36,12 @@ pub(super) struct Reader {
     picks_told: usize,
 }
 
-impl Reader {
+impl<'w> Reader<'w> {
     /// A reader for messages on these routes.
-    pub(super) fn new(routes: Vec<Route>, config: &Config) -> Self {
+    pub(super) fn new(routes: Vec<Route>, config: &Config, watch: &'w Watch) -> Self {
         Self {
             taker: Taker::new(routes, config),
+            watch,
             scratch: Vec::new(),
             stray_told: None,
             note_told: None,
@@ -61,17 +66,23 @@ impl Reader {
     }
 
     /// The delivery of a message that arrived `now`. Without a receipt yet.
-    pub(super) fn delivery(&mut self, message: &Publish, intake: &Intake, now: Timestamp) -> Delivery {
+    pub(super) fn delivery(&mut self, message: &Message, intake: &Intake, now: Timestamp) -> Delivery {
         let content = self.content(message);
+        let moment = Instant::now();
+        if self.watch.message(moment) {
+            intake.stats.condition.up(now, "messages come again");
+        }
         let known = self.taker.routes.of(&message.topic);
         let origin = Origin { source: intake.name.clone(), content, topic: known.hash, kind: origin_kind(message) };
         let mut delivery = Delivery { origin: Some(origin), ..Delivery::default() };
         let arrived = Arrived {
             topic: &message.topic,
             payload: &message.payload,
-            is_retained: message.retain,
+            length: message.length,
+            is_retained: message.is_retained,
             now,
             admission: intake.admission,
+            properties: &message.properties,
         };
         let (became, picked) = self.taker.take(&known, arrived);
         if let Some(pick) = picked {
@@ -86,6 +97,9 @@ impl Reader {
             Became::Refused(reason) => Some(reason),
             Became::Taken(taken) => {
                 self.tell(&taken, &message.topic, intake, now);
+                if let Some(route) = known.route {
+                    self.watch.heard(route, taken.readings.iter().map(|reading| &reading.sensor), moment);
+                }
                 delivery.readings = taken.readings;
                 delivery.refused = taken.turned_away;
                 delivery.stamped = taken.stamped;
@@ -93,7 +107,8 @@ impl Reader {
             }
         };
         if let Some(reason) = refused {
-            delivery.dead_letters.push(intake.letter(now, &message.topic, reason, &message.payload));
+            let letter = intake.letter_of(now, &message.topic, reason, (&message.payload, message.length));
+            delivery.dead_letters.push(letter);
         }
         delivery
     }
@@ -128,7 +143,7 @@ impl Reader {
     }
 
     /// Hash of topic, NUL and payload.
-    fn content(&mut self, message: &Publish) -> u64 {
+    fn content(&mut self, message: &Message) -> u64 {
         self.scratch.clear();
         // One huge message must not keep its memory.
         self.scratch.shrink_to(64 << 10);
@@ -138,7 +153,7 @@ impl Reader {
         xxh3_64(&self.scratch)
     }
 
-    fn stray(&mut self, message: &Publish, intake: &Intake, now: Timestamp) {
+    fn stray(&mut self, message: &Message, intake: &Intake, now: Timestamp) {
         if self.stray_told.is_none_or(|told| told.plus(TELL_EVERY) <= now || now < told) {
             self.stray_told = Some(now);
             tracing::warn!(
@@ -151,9 +166,9 @@ impl Reader {
     }
 }
 
-fn origin_kind(message: &Publish) -> OriginKind {
-    let packet_id = message.pkid;
-    match (message.retain, message.qos, message.dup) {
+fn origin_kind(message: &Message) -> OriginKind {
+    let packet_id = message.packet_id;
+    match (message.is_retained, message.qos, message.is_repeated) {
         (true, ..) => OriginKind::Retained,
         (_, QoS::AtMostOnce, _) => OriginKind::Unnumbered,
         (_, _, false) => OriginKind::Fresh { packet_id },

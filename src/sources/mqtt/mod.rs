@@ -1,4 +1,4 @@
-//! Messages from an MQTT broker (3.1.1, by rumqttc).
+//! Messages from an MQTT broker (3.1.1 or 5, by rumqttc), also over WebSocket.
 //!
 //! A persistent session keeps at the broker what arrives while we are away. Every message of QoS 1 or 2 is acknowledged only
 //! after the store's receipt for it; what cannot be decoded becomes a dead letter and is acknowledged too. Nothing is
@@ -6,15 +6,22 @@
 //!
 //! `config`, `topic` say what is wanted · `topics`, `route` find what a topic means · `recipe` how its payloads are read ·
 //! `settle` what of it is believed · `take` is these together, `replay` the same for tools · `message` makes a delivery ·
-//! `line` is rumqttc with its traps guarded · `acks`, `window` know what may be acknowledged, and when to hurry ·
-//! `connection` puts these together · `failure` explains.
+//! `line` is one connection, made of what is alike (`packets`) in `four`, rumqttc's client for 3.1.1 with its traps guarded,
+//! and `five`, version 5 over its codec (`wire`) and a stream of our own (`transport`) · `acks`, `window` know what may be
+//! acknowledged, and when to hurry · `connection` puts these together · `failure` and `reason` explain ·
+//! `watch` notices silence.
 
 mod acks;
+mod address;
 mod config;
 mod connection;
 mod failure;
+mod five;
+mod four;
 mod line;
 mod message;
+mod packets;
+mod reason;
 mod recipe;
 mod replay;
 mod route;
@@ -24,7 +31,10 @@ mod take;
 mod tls;
 mod topic;
 mod topics;
+mod transport;
+mod watch;
 mod window;
+mod wire;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,7 +42,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use self::config::Address;
+use self::address::Address;
 pub use self::config::{Config, Tls};
 use self::connection::Connection;
 use self::message::Reader;
@@ -41,6 +51,7 @@ use self::route::Route;
 use self::sniffed::Sniffed;
 pub use self::topic::{BadTime, Decode, Topic};
 use self::topics::{Filter, Template};
+use self::watch::Watch;
 use super::{Claims, Intake, Kind, Recording, Source, SourceConfig};
 
 /// The kind's row.
@@ -101,9 +112,14 @@ impl Source for Mqtt {
             let routes: Result<Vec<Route>, _> = self.config.topics.iter().map(Route::new).collect();
             let routes = routes.map_err(|faults| anyhow::anyhow!("topics are contradictory: {faults:?}"))?;
             let routes = routes.into_iter().map(|route| route.in_zone(intake.timezone.as_ref())).collect();
-            let mut reader = Reader::new(routes, &self.config);
+            let watch = Watch::new(&self.config, tokio::time::Instant::now());
+            let mut reader = Reader::new(routes, &self.config, &watch);
             let connection = Connection::new(&self.config, &mut reader, intake)?;
-            Err(connection.run().await.into())
+            let broker = Address::new(&self.config.url).map(|address| address.broker()).unwrap_or_default();
+            tokio::select! {
+                closed = connection.run() => Err(closed.into()),
+                never = watch.stand(intake, &broker) => match never {},
+            }
         })
     }
 }

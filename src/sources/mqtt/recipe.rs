@@ -9,7 +9,7 @@ use crate::decode::auto::{self, Pick};
 use crate::decode::found::{Decoded, Measured};
 use crate::decode::packed::{self, Slot};
 use crate::decode::pointer::Pointer;
-use crate::decode::preset::{Message, Presets};
+use crate::decode::preset::{Message, Preset, Presets};
 use crate::decode::shape::{Options, Outcome};
 use crate::decode::times::{self, Format};
 use crate::decode::{number, text, tree};
@@ -30,6 +30,20 @@ pub(super) struct Recipe {
     pub(super) options: HashMap<FieldName, Options>,
     pub(super) bad_time: BadTime,
     pub(super) keep_time: Option<FieldName>,
+    /// User properties that become fields.
+    pub(super) properties: Vec<(FieldName, String)>,
+}
+
+/// Most user properties of a message that become fields.
+const MAX_PROPERTIES: usize = 32;
+
+/// One message, as it is read.
+pub(super) struct Came<'m> {
+    pub(super) topic: &'m str,
+    pub(super) payload: &'m [u8],
+    pub(super) now: Timestamp,
+    /// What the sender says that it is (MQTT 5).
+    pub(super) content_type: Option<&'m str>,
 }
 
 impl Recipe {
@@ -75,6 +89,7 @@ impl Recipe {
                 .keep_time
                 .as_deref()
                 .and_then(|name| FieldName::new(name).map_err(|e| note("keep_time", e.to_string())).ok()),
+            properties: properties_of(topic, note),
         }
     }
 
@@ -84,15 +99,16 @@ impl Recipe {
         self.tree.assume_zone(zone);
     }
 
-    /// What a payload holds. `field` names a plain value; `picked` is what an earlier message of the topic was, if that is to
+    /// What a message's payload holds. `field` names a plain value; `picked` is what an earlier message of the topic was, if that is to
     /// be found out, and becomes what this one is.
     pub(super) fn read(
         &mut self,
         presets: &mut Presets,
-        (topic, payload, now): (&str, &[u8], Timestamp),
+        came: &Came<'_>,
         field: &Result<FieldName, String>,
         picked: &mut Option<Pick>,
     ) -> Result<Decoded, String> {
+        let payload = came.payload;
         let pick = match self.decode {
             Decode::Json => Pick::Json,
             Decode::Cbor => Pick::Cbor,
@@ -101,10 +117,30 @@ impl Recipe {
             Decode::Number | Decode::State => return one(field, self.plain(payload, field)?),
             Decode::Auto => {
                 let pick = picked.filter(|pick| matches!(pick, Pick::Preset(_)));
-                *picked.insert(pick.unwrap_or_else(|| auto::pick(topic, payload)))
+                let pick = *picked.insert(pick.unwrap_or_else(|| auto::pick(came.topic, payload)));
+                // Known software is known better than by a content type; that may be wrong, too, so that it is a hint.
+                let hint = came.content_type.and_then(hinted).filter(|_| !matches!(pick, Pick::Preset(_)));
+                if let Some(hint) = hint.filter(|hint| *hint != pick)
+                    && let Ok(decoded) = self.read_as(hint, presets, came, field)
+                {
+                    *picked = Some(hint);
+                    return Ok(decoded);
+                }
+                pick
             }
             _ => Pick::Preset(self.decode.preset().ok_or("no decoder")?),
         };
+        self.read_as(pick, presets, came, field)
+    }
+
+    fn read_as(
+        &mut self,
+        pick: Pick,
+        presets: &mut Presets,
+        came: &Came<'_>,
+        field: &Result<FieldName, String>,
+    ) -> Result<Decoded, String> {
+        let Came { topic, payload, now, .. } = *came;
         match pick {
             Pick::Json => self.tree.json(payload, now),
             Pick::Cbor => self.tree.cbor(payload, now),
@@ -133,6 +169,38 @@ impl Recipe {
             Some(_) => Ok(spoken),
         }
     }
+}
+
+/// What a content type says of a payload.
+fn hinted(content_type: &str) -> Option<Pick> {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    Some(match kind.as_str() {
+        "application/senml+json" | "application/senml+cbor" => Pick::Preset(Preset::Senml),
+        "application/json" | "text/json" => Pick::Json,
+        "application/cbor" => Pick::Cbor,
+        "text/plain" => Pick::Plain,
+        other if other.ends_with("+json") => Pick::Json,
+        other if other.ends_with("+cbor") => Pick::Cbor,
+        _ => return None,
+    })
+}
+
+/// The user properties that become fields.
+fn properties_of(topic: &Topic, note: Note<'_>) -> Vec<(FieldName, String)> {
+    if topic.properties.len() > MAX_PROPERTIES {
+        note(
+            "properties",
+            format!("holds {} properties, at most {MAX_PROPERTIES} are allowed", topic.properties.len()),
+        );
+    }
+    let named = topic.properties.iter().filter_map(|(field, property)| match FieldName::new(field) {
+        Ok(field) => Some((field, property.clone())),
+        Err(e) => {
+            note(&format!("properties.{field}"), e.to_string());
+            None
+        }
+    });
+    named.collect()
 }
 
 /// One value as a reading.

@@ -3,6 +3,7 @@
 use jiff::tz::TimeZone;
 
 use super::config::Config;
+use super::packets::Properties;
 use super::route::Route;
 use super::take::{Arrived, Became, Taker};
 use crate::model::{Admission, Reading, Timestamp};
@@ -47,7 +48,8 @@ impl Replay {
     /// What would become of a message that arrived `now`.
     pub fn message(&mut self, topic: &str, payload: &[u8], now: Timestamp) -> Replayed {
         let known = self.taker.routes.of(topic);
-        let arrived = Arrived { topic, payload, is_retained: false, now, admission: self.admission };
+        let (admission, length, properties) = (self.admission, payload.len(), &Properties::default());
+        let arrived = Arrived { topic, payload, length, is_retained: false, now, admission, properties };
         let (became, picked) = self.taker.take(&known, arrived);
         if let Some(pick) = picked {
             self.taker.routes.picked(topic, pick);

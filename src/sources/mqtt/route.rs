@@ -1,13 +1,15 @@
 //! From a message's topic to what is taken from its payload: the first filter that matches decides.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use jiff::tz::TimeZone;
 use rumqttc::QoS;
 
+use super::packets::Properties;
 use super::recipe::{Note, Recipe};
 use super::topic::{Decode, Topic};
-use super::topics::{Filter, NAME, Template};
+use super::topics::{Filled, Filter, Template};
 use crate::decode::auto::Pick;
 use crate::decode::pointer::Pointer;
 use crate::model::{FieldName, SensorName};
@@ -43,8 +45,8 @@ enum Naming {
 pub(super) enum Named {
     /// Wholly; or why the topic makes no name.
     Fixed(Result<SensorName, String>),
-    /// Around the name that the payload gives.
-    Around(String),
+    /// With what only the message gives.
+    Around(Filled),
     /// The payload must give it.
     Payload,
     /// The payload may give it, else this.
@@ -57,24 +59,58 @@ pub(super) struct Known {
     /// Index of the route; `None` if no filter matches.
     pub(super) route: Option<usize>,
     pub(super) sensor: Named,
-    /// The field of a plain payload; or why the topic makes no name.
-    pub(super) field: Result<FieldName, String>,
+    /// The field of a plain payload.
+    pub(super) field: FieldNamed,
     /// What its messages were found to be, if that was left open.
     pub(super) picked: Option<Pick>,
     /// Hash of the topic.
     pub(super) hash: u64,
 }
 
+/// A field's name as far as the topic tells it.
+#[derive(Clone, Debug)]
+pub(super) enum FieldNamed {
+    /// Wholly; or why the topic makes no name.
+    Fixed(Result<FieldName, String>),
+    /// With what only the message gives.
+    Around(Filled),
+}
+
+impl FieldNamed {
+    fn of(filled: Filled) -> Self {
+        match filled.fixed() {
+            Some(name) => Self::Fixed(FieldName::new(name).map_err(|e| e.to_string())),
+            None => Self::Around(filled),
+        }
+    }
+
+    /// The field of a message with these properties.
+    pub(super) fn field(&self, properties: &Properties) -> Cow<'_, Result<FieldName, String>> {
+        match self {
+            Self::Fixed(name) => Cow::Borrowed(name),
+            Self::Around(filled) => {
+                let name = filled.with(None, properties);
+                Cow::Owned(name.and_then(|name| FieldName::new(&name).map_err(|e| e.to_string())))
+            }
+        }
+    }
+}
+
 impl Named {
-    /// The sensor of a reading for which the payload gave this name, and which is this part of several of one name.
-    pub(super) fn sensor(&self, given: Option<&str>, part: Option<&str>) -> Result<SensorName, String> {
+    /// The sensor of a reading of a message with these properties, for which the payload gave this name, and which is this
+    /// part of several of one name.
+    pub(super) fn sensor(
+        &self,
+        given: Option<&str>,
+        part: Option<&str>,
+        properties: &Properties,
+    ) -> Result<SensorName, String> {
         let made = |name: &str| SensorName::new(name).map_err(|e| e.to_string());
-        let nameless = || "the payload names no sensor".to_owned();
         let whole = match (self, given) {
             (Self::Fixed(name), _) | (Self::Else(name), None) => name.clone()?,
             (Self::Payload | Self::Else(_), Some(given)) => made(given)?,
-            (Self::Around(text), Some(given)) => made(&text.replace(NAME, given))?,
-            (Self::Payload | Self::Around(_), None) => return Err(nameless()),
+            (Self::Around(filled), given) => made(&filled.with(given, properties)?)?,
+            (Self::Payload, None) => return Err("the payload names no sensor".to_owned()),
         };
         part.map_or(Ok(whole.clone()), |part| made(&format!("{whole}:{part}")))
     }
@@ -105,6 +141,9 @@ impl Route {
         let recipe = Recipe::new(topic, pointer, &mut note);
         let field = topic.field.as_deref().unwrap_or(PLAIN_FIELD);
         let field = template("field", field, wildcards, |name| FieldName::new(name).map(drop), &mut note);
+        if field.as_ref().is_some_and(Template::has_name) {
+            note("field", "`{name}` is the sensor's name; a field's comes from the topic or a property".to_owned());
+        }
         let qos = rumqttc::qos(topic.qos).map_err(|_| note("qos", format!("{} is not 0, 1 or 2", topic.qos))).ok();
         match (filter, qos, field, sensor) {
             (Some(filter), Some(qos), Some(field), Some(sensor)) if faults.is_empty() => {
@@ -120,6 +159,17 @@ impl Route {
         self
     }
 
+    /// The keys that only MQTT 5 can serve.
+    pub(super) fn needs_five(&self) -> impl Iterator<Item = &'static str> {
+        let sensor = matches!(&self.sensor, Naming::Template(template) if template.has_properties());
+        let keys = [
+            ("sensor", sensor),
+            ("field", self.field.has_properties()),
+            ("properties", !self.recipe.properties.is_empty()),
+        ];
+        keys.into_iter().filter_map(|(key, needs)| needs.then_some(key))
+    }
+
     fn named(&self, topic: &str, texts: &[&str]) -> Named {
         let made = |name: &str| SensorName::new(name).map_err(|e| e.to_string());
         match &self.sensor {
@@ -127,7 +177,10 @@ impl Route {
             Naming::Either => Named::Else(made(topic)),
             Naming::Template(template) => {
                 let filled = template.fill(topic, texts);
-                if filled.contains(NAME) { Named::Around(filled) } else { Named::Fixed(made(&filled)) }
+                match filled.fixed() {
+                    Some(name) => Named::Fixed(made(name)),
+                    None => Named::Around(filled),
+                }
             }
         }
     }
@@ -192,14 +245,14 @@ impl Routes {
             Some((i, route, texts)) => Known {
                 route: Some(i),
                 sensor: route.named(topic, &texts),
-                field: FieldName::new(&route.field.fill(topic, &texts)).map_err(|e| e.to_string()),
+                field: FieldNamed::of(route.field.fill(topic, &texts)),
                 picked: None,
                 hash,
             },
             None => Known {
                 route: None,
                 sensor: Named::Payload,
-                field: Err("no filter matches".to_owned()),
+                field: FieldNamed::Fixed(Err("no filter matches".to_owned())),
                 picked: None,
                 hash,
             },
@@ -299,7 +352,9 @@ mod tests {
     fn the_first_matching_filter_decides() {
         let mut routes =
             routes(&["filter = 's/+/state'\nsensor = '{1}'", "filter = 's/#'\nsensor = 'rest-{1}'\nqos = 2"]);
-        let mut name = |topic: &str| routes.of(topic).sensor.sensor(None, None).ok().map(|s| s.to_string());
+        let mut name = |topic: &str| {
+            routes.of(topic).sensor.sensor(None, None, &Properties::default()).ok().map(|s| s.to_string())
+        };
         assert_eq!(name("s/k/state").as_deref(), Some("k"));
         assert_eq!(name("s/k/other").as_deref(), Some("rest-k/other"));
         assert_eq!(name("x"), None);
@@ -314,6 +369,6 @@ mod tests {
         }
         assert!(routes.known.len() <= MAX_REMEMBERED);
         let long = "x".repeat(200);
-        assert!(routes.of(&long).sensor.sensor(None, None).unwrap_err().contains("200 bytes"));
+        assert!(routes.of(&long).sensor.sensor(None, None, &Properties::default()).unwrap_err().contains("200 bytes"));
     }
 }

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 
+use super::packets::Properties;
 use super::recipe::Recipe;
 use super::route::Named;
 use super::topic::BadTime;
 use crate::decode::damp::{Damper, Verdict};
 use crate::decode::found::{Decoded, Measured, Refused};
 use crate::decode::shape::Outcome;
+use crate::decode::{number, text};
 use crate::model::{Admission, Fields, Implausible, MAX_FIELDS, Reading, SensorName, Timestamp, TurnedAway, Value};
 
 /// A claimed time so far ahead is rather a counter.
@@ -41,6 +43,8 @@ pub(super) struct Judge<'j> {
     pub(super) named: &'j Named,
     pub(super) admission: Admission,
     pub(super) now: Timestamp,
+    /// What came beside the payload.
+    pub(super) properties: &'j Properties,
 }
 
 impl Judge<'_> {
@@ -64,7 +68,7 @@ impl Judge<'_> {
     }
 
     fn reading(&mut self, measured: Measured, taken: &mut Taken) -> Result<Option<Reading>, String> {
-        let sensor = self.named.sensor(measured.sensor.as_deref(), measured.part.as_deref())?;
+        let sensor = self.named.sensor(measured.sensor.as_deref(), measured.part.as_deref(), self.properties)?;
         let at = match measured.at.map(|at| self.believed(at, measured.is_meant)).transpose() {
             Ok(at) => at,
             Err((_, reason)) if self.recipe.bad_time == BadTime::Arrival => {
@@ -78,7 +82,14 @@ impl Judge<'_> {
                 return Err(words);
             }
         };
+        if at.is_none() && self.properties.is_expired {
+            return Err(
+                "the message had expired when it came, and has no time of its own: when it was true is not known"
+                    .to_owned(),
+            );
+        }
         let mut fields = measured.fields;
+        self.add_properties(&mut fields, measured.index, taken);
         if !self.recipe.options.is_empty() {
             fields = self.shaped(fields, &sensor, at.unwrap_or(self.now), measured.index, taken);
             if fields.is_empty() {
@@ -92,6 +103,20 @@ impl Judge<'_> {
             fields.push((name.clone(), text));
         }
         Reading::new(sensor, at.unwrap_or(self.now), fields).map(Some).map_err(|e| e.to_string())
+    }
+
+    /// Adds the user properties that are wanted as fields; what the payload says itself counts first.
+    fn add_properties(&self, fields: &mut Fields, index: Option<usize>, taken: &mut Taken) {
+        for (name, property) in &self.recipe.properties {
+            let Some(text) = self.properties.user(property) else { continue };
+            if fields.len() >= MAX_FIELDS || fields.iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            match number::decode_either(text.as_bytes()).or_else(|_| text::decode(text.as_bytes())) {
+                Ok(value) => fields.push((name.clone(), value)),
+                Err(why) => taken.refused.add(index, format_args!("user property `{property}`: {why}")),
+            }
+        }
     }
 
     fn believed(&self, at: Timestamp, is_meant: bool) -> Result<Timestamp, (Implausible, String)> {

@@ -39,8 +39,8 @@ fn fixed_sensor_names_are_claimed() {
 
 #[test]
 fn contradictions_name_their_key() {
-    check(&with("url = 'ws://broker'"), "url", "not built yet");
-    check(&with("url = 'http://broker'"), "url", "neither mqtt:// nor mqtts://");
+    check(&with("url = 'ws://broker/a b'"), "url", "percent-encoded");
+    check(&with("url = 'http://broker'"), "url", "none of mqtt://, mqtts://, ws://, wss://");
     check(&with("url = 'broker'"), "url", "not a URL");
     check(&with("url = 'mqtt://me:secret@broker'"), "url", "do not belong into the URL");
     check(&with("url = 'mqtt://broker:99999'"), "url", "port");
@@ -62,8 +62,19 @@ fn contradictions_name_their_key() {
 }
 
 #[test]
-fn v5_memory_is_never_spent_because_protocol_5_is_refused() {
-    check(&with("protocol = 5"), "protocol", "protocol 5 is not built yet");
+fn what_only_mqtt_5_has_needs_it() {
+    check(&with("session_expiry = '1h'"), "session_expiry", "add protocol = 5");
+    check(&with("receive_maximum = 10"), "receive_maximum", "add protocol = 5");
+    check(&with("protocol = 5\nsession_expiry = '1s'"), "session_expiry", "between 1m");
+    check(&with("protocol = 5\nreceive_maximum = 0"), "receive_maximum", "between 1 and 4096");
+    check(&with("protocol = 5\nreceive_maximum = 5000"), "receive_maximum", "between 1 and 4096");
+    let topic = |line: &str| format!("{GOOD}[[topics]]\nfilter = 'b'\n{line}\n");
+    check(&topic("sensor = '{property:id}'"), "topics[1].sensor", "add protocol = 5");
+    check(&topic("field = '{property:id}'\ndecode = 'number'"), "topics[1].field", "add protocol = 5");
+    check(&topic("properties = { fw = 'firmware' }"), "topics[1].properties", "add protocol = 5");
+    check(&topic("field = '{name}'\ndecode = 'number'"), "topics[1].field", "from the topic or a property");
+    let sound = format!("protocol = 5\n{}properties = {{ fw = 'firmware' }}\n", topic("sensor = '{property:id}'"));
+    assert_eq!(config(&sound).contradictions(), []);
 }
 
 #[test]
@@ -88,14 +99,6 @@ fn a_table_that_cannot_be_read_names_the_key() {
     assert!(error.starts_with("topics[0].fitler: unknown field `fitler`"), "{error}");
     let error = read(&with("keep_alive = 'soon'"));
     assert!(error.starts_with("keep_alive: "), "{error}");
-}
-
-#[test]
-fn ipv6_addresses_stand_in_brackets() {
-    let address = Address::new("mqtt://[::1]:1884").unwrap();
-    assert_eq!((address.host.as_str(), address.port), ("[::1]", 1884));
-    assert!(Address::new("mqtt://::1").is_err());
-    assert_eq!(Address::new("mqtts://broker/").unwrap().port, 8883);
 }
 
 #[test]

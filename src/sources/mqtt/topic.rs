@@ -1,6 +1,7 @@
 //! What `[[sources.NAME.topics]]` says: a filter, and how its messages are read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -13,7 +14,7 @@ use crate::decode::shape::Field;
 pub struct Topic {
     /// With `+` and `#`.
     pub filter: String,
-    /// The sensor's name: a template (`{1}`, `{topic}`, `{name}`) or a JSON pointer into the payload (`/device/id`). Without
+    /// The sensor's name: a template (`{1}`, `{topic}`, `{name}`, `{property:NAME}`) or a JSON pointer into the payload (`/device/id`). Without
     /// it: what the payload or the preset names, else the topic.
     #[serde(default)]
     pub sensor: Option<String>,
@@ -26,6 +27,9 @@ pub struct Topic {
     /// For one plain value: the field's name, a template.
     #[serde(default)]
     pub field: Option<String>,
+    /// User properties (MQTT 5) that become fields of each reading: the field's name, and the property's.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
     /// For JSON and CBOR: where the readings stand if not at the top, as `/data/*`.
     #[serde(default)]
     pub each: Option<String>,
@@ -47,6 +51,9 @@ pub struct Topic {
     /// For packed payloads: their length in bytes, if longer than the fields.
     #[serde(default)]
     pub length: Option<usize>,
+    /// A sensor that sends nothing for so long is told to be silent.
+    #[serde(default, with = "humantime_serde::option")]
+    pub silent_after: Option<Duration>,
     /// Highest quality of service to ask for.
     #[serde(default = "one")]
     pub qos: u8,

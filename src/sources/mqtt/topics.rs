@@ -1,9 +1,13 @@
 //! Topic filters and the templates that make names from topics.
 //!
 //! `{1}` … `{9}` stand for the text of the n-th wildcard of the filter (`#` stands for all the rest, slashes included),
-//! `{topic}` for the whole topic, `{name}` for the name that the payload gives.
+//! `{topic}` for the whole topic, `{name}` for the name that the payload gives, `{property:NAME}` for the user property of
+//! that name (MQTT 5).
 
 use std::fmt;
+use std::sync::Arc;
+
+use super::packets::Properties;
 
 /// A topic filter, with `+` and `#`, perhaps shared (`$share/GROUP/FILTER`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,10 +109,8 @@ enum Piece {
     Wildcard(usize),
     Topic,
     Name,
+    Property(String),
 }
-
-/// Stands in a filled template for the name that only the payload gives; no topic can hold it.
-pub(super) const NAME: char = '\0';
 
 impl Template {
     /// Checks and takes a template for a filter with so many wildcards; the reason why not otherwise.
@@ -125,6 +127,7 @@ impl Template {
             pieces.push(match (inside, inside.parse::<usize>()) {
                 ("topic", _) => Piece::Topic,
                 ("name", _) => Piece::Name,
+                (property, _) if property.starts_with(PROPERTY) && property != PROPERTY => Piece::Property(property[PROPERTY.len()..].to_owned()),
                 (_, Ok(n @ 1..=9)) if n <= wildcards => Piece::Wildcard(n - 1),
                 (_, Ok(n @ 1..=9)) => {
                     return Err(match wildcards {
@@ -135,7 +138,7 @@ impl Template {
                 }
                 _ => {
                     return Err(format!(
-                        "`{{{inside}}}` in `{text}` is neither `{{1}}` to `{{9}}` nor `{{topic}}` nor `{{name}}`"
+                        "`{{{inside}}}` in `{text}` is none of `{{1}}` to `{{9}}`, `{{topic}}`, `{{name}}`, `{{property:NAME}}`"
                     ));
                 }
             });
@@ -152,15 +155,76 @@ impl Template {
         self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
     }
 
-    /// The name for a topic whose wildcards stand for `texts`.
-    pub(super) fn fill(&self, topic: &str, texts: &[&str]) -> String {
-        let pieces = self.0.iter().map(|piece| match piece {
-            Piece::Text(text) => text.as_str(),
-            Piece::Wildcard(n) => texts.get(*n).copied().unwrap_or_default(),
-            Piece::Topic => topic,
-            Piece::Name => "\0",
+    /// Whether the payload's name for the sensor is part of it.
+    pub(super) fn has_name(&self) -> bool {
+        self.0.contains(&Piece::Name)
+    }
+
+    /// Whether user properties are part of it.
+    pub(super) fn has_properties(&self) -> bool {
+        self.0.iter().any(|piece| matches!(piece, Piece::Property(_)))
+    }
+
+    /// What it says of a topic whose wildcards stand for `texts`.
+    pub(super) fn fill(&self, topic: &str, texts: &[&str]) -> Filled {
+        let mut parts = Vec::new();
+        for piece in &self.0 {
+            let text = match piece {
+                Piece::Text(text) => text.as_str(),
+                Piece::Wildcard(n) => texts.get(*n).copied().unwrap_or_default(),
+                Piece::Topic => topic,
+                Piece::Name => {
+                    parts.push(Part::Name);
+                    continue;
+                }
+                Piece::Property(name) => {
+                    parts.push(Part::Property(name.clone()));
+                    continue;
+                }
+            };
+            match parts.last_mut() {
+                Some(Part::Text(before)) => before.push_str(text),
+                _ => parts.push(Part::Text(text.to_owned())),
+            }
+        }
+        Filled(parts.into())
+    }
+}
+
+/// Begins the name of a user property in a template.
+const PROPERTY: &str = "property:";
+
+/// A template in which only the message itself leaves something open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Filled(Arc<[Part]>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Name,
+    Property(String),
+}
+
+impl Filled {
+    /// The name, if nothing is open.
+    pub(super) fn fixed(&self) -> Option<&str> {
+        match &*self.0 {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The name for a message with these properties whose payload gives this name; or why there is none.
+    pub(super) fn with(&self, name: Option<&str>, properties: &Properties) -> Result<String, String> {
+        let parts = self.0.iter().map(|part| match part {
+            Part::Text(text) => Ok(text.as_str()),
+            Part::Name => name.ok_or_else(|| "the payload names no sensor".to_owned()),
+            Part::Property(name) => {
+                properties.user(name).ok_or_else(|| format!("the message has no user property `{name}`"))
+            }
         });
-        pieces.collect()
+        parts.collect()
     }
 }
 
@@ -230,14 +294,22 @@ mod tests {
 
     #[test]
     fn templates_take_parts_of_the_topic() {
-        let fill = |t: &str| Template::new(t, 2).unwrap().fill("s/k/temp", &["k", "temp"]);
-        assert_eq!(fill("{1}-{2}"), "k-temp");
-        assert_eq!(fill("{topic}"), "s/k/temp");
-        assert_eq!(fill("fixed"), "fixed");
-        assert_eq!(fill("{1}-{name}"), "k-\0");
+        let properties = Properties { user: vec![("fw".to_owned(), "7".to_owned())], ..Properties::default() };
+        let fill = |t: &str, name| {
+            let filled = Template::new(t, 2).unwrap().fill("s/k/temp", &["k", "temp"]);
+            filled.with(name, &properties).unwrap_or_else(|why| why)
+        };
+        assert_eq!(fill("{1}-{2}", None), "k-temp");
+        assert_eq!(fill("{topic}", None), "s/k/temp");
+        assert_eq!(fill("fixed", None), "fixed");
+        assert_eq!(fill("{1}-{name}", Some("n")), "k-n");
+        assert_eq!(fill("{1}-{name}", None), "the payload names no sensor");
+        assert_eq!(fill("{1}-{property:fw}", None), "k-7");
+        assert_eq!(fill("{property:hw}", None), "the message has no user property `hw`");
         assert!(Template::new("{3}", 2).unwrap_err().contains("only 2 wildcards"));
         assert!(Template::new("{1}", 0).unwrap_err().contains("no wildcard"));
-        assert!(Template::new("{x}", 2).unwrap_err().contains("neither"));
+        assert!(Template::new("{property:}", 2).unwrap_err().contains("none of"));
+        assert!(Template::new("{x}", 2).unwrap_err().contains("none of"));
         assert!(Template::new("{1", 2).unwrap_err().contains("without"));
     }
 

@@ -11,9 +11,14 @@ const UNBORN: &[u8] = b"\x12\x07\x10\x01\x65\0\0\xb2\x41\x18\x01";
 
 /// Data without a birth through a source with this table; what the source says after it, the acknowledgement left out.
 async fn check(more: &str, expected: Option<&str>) {
-    let peer = Peer::listen().await;
+    for peer in Peer::of_each_version().await {
+        check_at(&peer, more, expected).await;
+    }
+}
+
+async fn check_at(peer: &Peer, more: &str, expected: Option<&str>) {
     let topics = format!("{more}[[topics]]\nfilter = 'spBv1.0/#'\ndecode = 'sparkplug-b'\n");
-    let mut source = start(&table(&peer.url(), &topics));
+    let mut source = start(&table(peer, &topics));
     let mut session = peer.subscribed(true).await;
     for packet_id in [1, 2] {
         let message = Message { topic: "spBv1.0/g/NDATA/e", payload: UNBORN, ..Message::fresh(packet_id, "") };

@@ -17,10 +17,15 @@ fn with(url: &str, keys: &str) -> Running {
 }
 
 fn locked_broker() -> Mosquitto {
+    locked("")
+}
+
+/// A broker that asks for a password, with further lines in its configuration.
+pub(super) fn locked(lines: &str) -> Mosquitto {
     Mosquitto::in_folder(tempfile::tempdir().unwrap(), |folder| {
         let users = folder.join("users");
         std::fs::write(&users, USERS).unwrap();
-        format!("allow_anonymous false\npassword_file {}\n", users.display())
+        format!("allow_anonymous false\npassword_file {}\n{lines}", users.display())
     })
 }
 
@@ -30,8 +35,13 @@ async fn user_and_password_open_the_door_and_wrong_ones_are_told() {
     let source = with(&broker.url(), "user = 'gate'\npassword = 'hunter2'");
     source.connected().await;
     source.kill().await;
-    let source = with(&broker.url(), "user = 'gate'\npassword = 'wrong'");
-    source.says("refused the connection: not authorised (check user, password").await;
+    for version in [4, 5] {
+        let source = with(&broker.url(), &format!("protocol = {version}\nuser = 'gate'\npassword = 'wrong'"));
+        source.says("refused the connection: not authorised (check user, password").await;
+        source.kill().await;
+        let right = format!("protocol = {version}\nuser = 'gate'\npassword = 'hunter2'");
+        with(&broker.url(), &right).connected().await;
+    }
 }
 
 #[tokio::test]
@@ -47,13 +57,23 @@ async fn a_password_file_is_read_again_at_each_connect() {
     source.connected().await;
 }
 
-/// A broker that speaks TLS as `host`, and the folder with its authority `ca.crt` and a stranger `other.crt`.
-fn tls_broker(host: &str, lines: &str) -> (Mosquitto, TempDir) {
+/// Certificates for `localhost` in a folder.
+pub(super) fn certified() -> TempDir {
+    certified_as("localhost")
+}
+
+fn certified_as(host: &str) -> TempDir {
     let files = tempfile::tempdir().unwrap();
     let ca = authority(files.path(), "ca");
     authority(files.path(), "other");
     certificate(files.path(), "server", host, &ca, Now);
     certificate(files.path(), "client", "gateway", &ca, Now);
+    files
+}
+
+/// A broker that speaks TLS as `host`, and the folder with its authority `ca.crt` and a stranger `other.crt`.
+fn tls_broker(host: &str, lines: &str) -> (Mosquitto, TempDir) {
+    let files = certified_as(host);
     let lines = format!(
         "allow_anonymous true\ncafile {0}/ca.crt\ncertfile {0}/server.crt\nkeyfile {0}/server.key\n{lines}",
         files.path().display()
@@ -85,8 +105,13 @@ async fn tls_with_a_private_authority_works_and_messages_flow() {
 #[tokio::test]
 async fn a_certificate_of_an_unknown_authority_is_refused_with_advice() {
     let (broker, files) = tls_broker("localhost", "");
-    let source = with(&url(&broker), &format!("tls = {{ ca_file = '{}/other.crt' }}", files.path().display()));
-    source.says("signed by an authority we do not know: set tls.ca_file").await;
+    for version in [4, 5] {
+        let tls = |ca| format!("protocol = {version}\ntls = {{ ca_file = '{}/{ca}.crt' }}", files.path().display());
+        let source = with(&url(&broker), &tls("other"));
+        source.says("signed by an authority we do not know: set tls.ca_file").await;
+        source.kill().await;
+        with(&url(&broker), &tls("ca")).connected().await;
+    }
 }
 
 #[tokio::test]

@@ -55,12 +55,21 @@ async fn take(source: &mut Running, store: &mut Store, random: &mut fastrand::Rn
 
 #[tokio::test]
 async fn each_message_is_stored_once_through_deaths_and_a_broker_restart() {
+    each_message_once(4).await;
+}
+
+#[tokio::test]
+async fn each_message_is_stored_once_with_mqtt_5_too() {
+    each_message_once(5).await;
+}
+
+async fn each_message_once(version: u8) {
     const ROUNDS: i64 = 8;
     const EACH: i64 = 200;
     let mut broker = Mosquitto::start();
     let mut random = fastrand::Rng::with_seed(11);
     let mut store = Store::default();
-    let mut source = plain(&broker.url());
+    let mut source = plain((&broker, version));
     source.connected().await;
     for round in 0..ROUNDS {
         let mut publisher = Publisher::new(broker.port);
@@ -76,7 +85,7 @@ async fn each_message_is_stored_once_through_deaths_and_a_broker_restart() {
             broker.stop();
             broker.start_again();
         }
-        source = plain(&broker.url());
+        source = plain((&broker, version));
     }
     while store.stored.len() < usize::try_from(ROUNDS * EACH).unwrap() {
         let delivery = source.delivery().await;

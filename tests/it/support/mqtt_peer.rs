@@ -1,4 +1,4 @@
-//! A broker made of a script: a raw TCP peer that says exactly what a test wants, when it wants it (MQTT 3.1.1).
+//! A broker made of a script: a raw TCP peer that says exactly what a test wants, when it wants it (MQTT 3.1.1 or 5).
 
 use std::time::Duration;
 
@@ -13,18 +13,23 @@ pub struct Peer {
     listener: TcpListener,
     /// Its port.
     pub port: u16,
+    /// The version it speaks: 4 or 5.
+    pub version: u8,
 }
 
 /// One accepted connection.
 #[derive(Debug)]
 pub struct Session {
     stream: TcpStream,
+    version: u8,
+    /// The properties that came with the CONNECT.
+    pub greeting: Vec<u8>,
 }
 
 /// What the source sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    Connect { clean: bool },
+    Connect { clean: bool, version: u8 },
     Subscribe { packet_id: u16, filters: Vec<(String, u8)> },
     Unsubscribe { filters: Vec<String> },
     Publish { topic: String, payload: Vec<u8> },
@@ -32,6 +37,7 @@ pub enum Said {
     PubRec(u16),
     PubComp(u16),
     Ping,
+    Disconnect(u8),
     Other(u8),
 }
 
@@ -44,12 +50,22 @@ pub struct Message<'a> {
     pub retain: bool,
     pub topic: &'a str,
     pub payload: &'a [u8],
+    /// For version 5, without their length.
+    pub properties: &'a [u8],
 }
 
 impl<'a> Message<'a> {
     /// QoS 1, sent for the first time.
     pub fn fresh(packet_id: u16, payload: &'a str) -> Self {
-        Self { packet_id, qos: 1, dup: false, retain: false, topic: "s/k", payload: payload.as_bytes() }
+        Self {
+            packet_id,
+            qos: 1,
+            dup: false,
+            retain: false,
+            topic: "s/k",
+            payload: payload.as_bytes(),
+            properties: &[],
+        }
     }
 
     /// The same, sent again.
@@ -57,11 +73,15 @@ impl<'a> Message<'a> {
         Self { dup: true, ..self }
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self, version: u8) -> Vec<u8> {
         let mut body = (self.topic.len() as u16).to_be_bytes().to_vec();
         body.extend(self.topic.as_bytes());
         if self.qos > 0 {
             body.extend(self.packet_id.to_be_bytes());
+        }
+        if version == 5 {
+            put_length(&mut body, self.properties.len());
+            body.extend(self.properties);
         }
         body.extend(self.payload);
         packet(0x30 | u8::from(self.dup) << 3 | self.qos << 1 | u8::from(self.retain), &body)
@@ -70,7 +90,12 @@ impl<'a> Message<'a> {
 
 fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
-    let mut left = body.len();
+    put_length(&mut bytes, body.len());
+    bytes.extend(body);
+    bytes
+}
+
+fn put_length(bytes: &mut Vec<u8>, mut left: usize) {
     loop {
         let digit = (left % 128) as u8;
         left /= 128;
@@ -79,16 +104,24 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
             break;
         }
     }
-    bytes.extend(body);
-    bytes
 }
 
 impl Peer {
-    /// Listens on a free loopback port.
+    /// Listens on a free loopback port, for MQTT 3.1.1.
     pub async fn listen() -> Self {
+        Self::speaking(4).await
+    }
+
+    /// The same for that version.
+    pub async fn speaking(version: u8) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        Self { listener, port }
+        Self { listener, port, version }
+    }
+
+    /// One for each version.
+    pub async fn of_each_version() -> [Self; 2] {
+        [Self::speaking(4).await, Self::speaking(5).await]
     }
 
     /// Its address for the site file.
@@ -96,18 +129,39 @@ impl Peer {
         format!("mqtt://127.0.0.1:{}", self.port)
     }
 
+    /// The next connection, up to and including its CONNECT.
+    pub async fn knock(&self) -> Session {
+        let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.expect("connects").unwrap();
+        let mut session = Session { stream, version: self.version, greeting: Vec::new() };
+        assert_eq!(session.said().await, Said::Connect { clean: false, version: self.version });
+        session
+    }
+
     /// The next connection, up to and including its CONNECT, which is answered.
     pub async fn accept(&self, session_present: bool) -> Session {
-        let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.expect("connects").unwrap();
-        let mut session = Session { stream };
-        assert_eq!(session.said().await, Said::Connect { clean: false });
-        session.raw(&packet(0x20, &[u8::from(session_present), 0])).await;
+        self.accept_with(session_present, &[]).await
+    }
+
+    /// The same, with these properties in the answer (version 5).
+    pub async fn accept_with(&self, session_present: bool, properties: &[u8]) -> Session {
+        let mut session = self.knock().await;
+        let mut body = vec![u8::from(session_present), 0];
+        if self.version == 5 {
+            put_length(&mut body, properties.len());
+            body.extend(properties);
+        }
+        session.raw(&packet(0x20, &body)).await;
         session
     }
 
     /// The next connection, subscribed.
     pub async fn subscribed(&self, session_present: bool) -> Session {
-        let mut session = self.accept(session_present).await;
+        self.subscribed_with(session_present, &[]).await
+    }
+
+    /// The same, with these properties in the answer to the CONNECT (version 5).
+    pub async fn subscribed_with(&self, session_present: bool, properties: &[u8]) -> Session {
+        let mut session = self.accept_with(session_present, properties).await;
         let Said::Subscribe { packet_id, filters } = session.said().await else { panic!("SUBSCRIBE is expected") };
         let codes: Vec<u8> = filters.iter().map(|(_, qos)| *qos).collect();
         session.grant(packet_id, &codes).await;
@@ -118,12 +172,12 @@ impl Peer {
 impl Session {
     /// Sends a message.
     pub async fn publish(&mut self, message: &Message<'_>) {
-        self.raw(&message.bytes()).await;
+        self.raw(&message.bytes(self.version)).await;
     }
 
     /// Sends several messages in one piece.
     pub async fn publish_all(&mut self, messages: &[Message<'_>]) {
-        self.raw(&messages.iter().flat_map(Message::bytes).collect::<Vec<u8>>()).await;
+        self.raw(&messages.iter().flat_map(|message| message.bytes(self.version)).collect::<Vec<u8>>()).await;
     }
 
     /// Releases a QoS 2 message.
@@ -133,7 +187,16 @@ impl Session {
 
     /// Answers a SUBSCRIBE.
     pub async fn grant(&mut self, packet_id: u16, codes: &[u8]) {
+        self.grant_with(packet_id, codes, &[]).await;
+    }
+
+    /// The same, with these properties (version 5).
+    pub async fn grant_with(&mut self, packet_id: u16, codes: &[u8], properties: &[u8]) {
         let mut body = packet_id.to_be_bytes().to_vec();
+        if self.version == 5 {
+            put_length(&mut body, properties.len());
+            body.extend(properties);
+        }
         body.extend(codes);
         self.raw(&packet(0x90, &body)).await;
     }
@@ -170,23 +233,32 @@ impl Session {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).await.ok()?;
         let number = || u16::from_be_bytes([body[0], body[1]]);
+        // Requests carry no properties, so that their length is one byte.
+        let after = |start: usize| if self.version == 5 { &body[start + 1..] } else { &body[start..] };
         Some(match first >> 4 {
-            1 => Said::Connect { clean: body[7] & 2 != 0 },
+            1 => {
+                if body[6] == 5 {
+                    let length = usize::from(body[10]);
+                    self.greeting = body[11..11 + length].to_vec();
+                }
+                Said::Connect { clean: body[7] & 2 != 0, version: body[6] }
+            }
             3 => {
                 // QoS 0 has no number.
                 let end = 2 + usize::from(number());
                 let topic = String::from_utf8(body[2..end].to_vec()).unwrap();
-                Said::Publish { topic, payload: body[end..].to_vec() }
+                Said::Publish { topic, payload: after(end).to_vec() }
             }
             4 => Said::PubAck(number()),
             5 => Said::PubRec(number()),
             7 => Said::PubComp(number()),
-            8 => Said::Subscribe { packet_id: number(), filters: filters(&body[2..]) },
-            10 => Said::Unsubscribe { filters: texts(&body[2..]) },
+            8 => Said::Subscribe { packet_id: number(), filters: filters(after(2)) },
+            10 => Said::Unsubscribe { filters: texts(after(2)) },
             12 => {
                 self.raw(&packet(0xd0, &[])).await;
                 Said::Ping
             }
+            14 => Said::Disconnect(body.first().copied().unwrap_or_default()),
             other => Said::Other(other),
         })
     }
