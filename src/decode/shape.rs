@@ -56,6 +56,10 @@ pub struct Options {
     /// A value that comes sooner than this after the last one that was taken is left out.
     #[serde(with = "humantime_serde")]
     pub min_interval: Option<Duration>,
+    /// Whether a text that is neither declared nor a number or state is refused. Set where texts come from a place that is
+    /// named; the texts of sources that have them by themselves (InfluxDB, Sparkplug) are values as they are.
+    #[serde(skip)]
+    pub is_strict: bool,
 }
 
 /// A value as it is written in a site file.
@@ -186,6 +190,11 @@ impl Options {
         self.counter || self.deadband.is_some() || self.min_interval.is_some()
     }
 
+    /// Whether texts are to be left to them.
+    pub fn takes_texts(&self) -> bool {
+        self.kind == Some(Kind::Text) || self.reads_texts()
+    }
+
     /// Whether they give texts a meaning.
     pub fn reads_texts(&self) -> bool {
         let words = self.invalid.iter().any(|none| matches!(none, Plain::Text(_)));
@@ -231,11 +240,13 @@ impl Options {
             pointed = bare.replacen(',', ".", 1);
             bare = &pointed;
         }
+        let is_free = self.kind == Some(Kind::Text) || !(self.is_strict || !self.words.is_empty());
         match number::parse(bare) {
-            Some(Ok(number)) if is_number => Ok(number),
-            Some(Err(unfit)) if is_number => Err(format!("{shown} {unfit}")),
+            Some(Ok(number)) if is_number || !is_free => Ok(number),
+            Some(Err(unfit)) if is_number || !is_free => Err(format!("{shown} {unfit}")),
             _ if is_number => Err(format!("{shown} is not a number")),
-            _ => Ok(value),
+            _ if is_free => Ok(value),
+            _ => number::either(bare).map_err(|_| format!("{shown} is neither a number nor one of the words declared")),
         }
     }
 
