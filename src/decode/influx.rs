@@ -276,7 +276,11 @@ mod tests {
             &["cpu v=F64(1.0)", "! line 1: field `v` is a text without its closing quotation mark"],
         );
         check("cpu v=nan", &["refused: line 1: field `v` (`nan`) is no value"]);
-        check("# nothing\n", &["refused: payload holds no line of data"]);
+        check("# nothing\n", &[]);
+        check("\n\n", &["refused: payload holds no line of data"]);
+        check("m,a=1,a=2 f=1", &["refused: line 1: tag `a` stands twice"]);
+        check("m f=1,", &["refused: line 1: a comma without a field"]);
+        check("m f=1 1.7e18", &["refused: line 1: time `1.7e18` is no whole number"]);
         check("cpu v=1 yesterday", &["refused: line 1: `yesterday` is not a time in numbers since 1970"]);
     }
 

@@ -78,17 +78,15 @@ pub(super) fn block(
 mod tests {
     use super::*;
     use crate::decode::modbus::{Order, Type};
+    use crate::decode::shape::Options;
 
     fn want(table: Table, address: u16, kind: Type, exponent: Option<u16>) -> Wanted {
         let shape = Shape {
             kind,
             order: Order::Abcd,
             bits: None,
-            scale: None,
-            offset: None,
             invalid: vec![],
-            min: None,
-            max: None,
+            options: Options::default(),
             registers: 0,
         };
         Wanted { table, address, exponent, shape }

@@ -328,6 +328,7 @@ impl BinaryConfig {
             .map(|bytes| Ask::new(self.poll, self.timeout, How::Request(bytes)));
         if let Some(taker) = &mut taker {
             taker.warm_up = self.warm_up;
+            taker.memory = self.fields.iter().filter_map(binary::ColumnConfig::memory).collect();
             taker.start_values = self.fields.iter().filter_map(binary::ColumnConfig::start_value).collect();
         }
         match decoder {
