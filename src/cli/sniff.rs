@@ -106,6 +106,9 @@ impl Sniff {
     ) -> anyhow::Result<()> {
         let at = self.received_at.unwrap_or_else(|| Clock::system().now());
         let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        if bytes.is_empty() && source.kind != "mqtt" {
+            bail!("{} is empty: nothing was recorded", file.display());
+        }
         let is_hex = file.extension().is_some_and(|ending| ending == "hex");
         let recording = Recording::read(bytes, is_hex).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
         let recording = Recording { topic: self.topic.clone(), ..recording };

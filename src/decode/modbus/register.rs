@@ -128,6 +128,13 @@ pub enum Absent {
 }
 
 impl Point {
+    /// The first and the last entry of the reply that it needs.
+    pub fn span(&self) -> (u16, u16) {
+        let last = self.at + self.shape.width().max(1) - 1;
+        let exponent = self.exponent_at.unwrap_or(self.at);
+        (self.at.min(exponent), last.max(exponent))
+    }
+
     /// The value of a single bit, from the reply's data.
     pub fn bit(&self, data: &[u8]) -> Result<Value, Absent> {
         let (byte, bit) = (usize::from(self.at / 8), self.at % 8);

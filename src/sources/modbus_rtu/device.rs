@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::bus::{Bus, Outcome};
 use super::owed::Owed;
-use super::plan::Block;
+use super::plan::{Block, as_recorded};
 use crate::decode::damp::Damper;
-use crate::decode::modbus::{Absent, Exception};
+use crate::decode::modbus::{Absent, Exception, Request};
 use crate::decode::shape::Options;
 use crate::model::backoff::Backoff;
 use crate::model::{FieldName, Fields, Reading, SensorName, Timestamp, Value};
@@ -98,6 +98,13 @@ impl Device {
             letters: Letters::default(),
             memory,
             damper: Damper::default(),
+        }
+    }
+
+    /// Asks for its registers as they were asked for in a recording, if all of them were.
+    pub(super) fn plan_as_recorded(&mut self, recorded: &[Request]) {
+        if let Some(blocks) = as_recorded(self.unit, &self.blocks, recorded) {
+            self.blocks = blocks;
         }
     }
 

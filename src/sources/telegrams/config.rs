@@ -138,7 +138,8 @@ impl Shared {
 
     /// The source.
     pub(super) fn source(&self, decoder: Box<dyn Decoder>, taker: Taker, ask: Option<Ask>) -> Telegrams {
-        Telegrams { keeper: Keeper::new(self.port.clone()), decoder, taker, ask, silent_after: self.silent_after }
+        let (keeper, silent_after) = (Keeper::new(self.port.clone()), self.silent_after);
+        Telegrams { keeper, decoder, taker, ask, silent_after, unread: Vec::new(), has_telegram: false }
     }
 }
 

@@ -77,7 +77,8 @@ macro_rules! table {
             }
             fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
                 let mut source = self.checked().expect("a table without contradictions can be built");
-                source.keeper.replay(recording, over);
+                let asks = source.ask.is_some();
+                source.keeper.replay(recording, over, asks);
                 Some(Box::new(source))
             }
         }
