@@ -26,6 +26,8 @@ pub struct Recording {
     pub steps: Vec<Step>,
     /// For a message: where it was published.
     pub topic: Option<String>,
+    /// Messages that came before it, the first one first.
+    pub before: Vec<Recording>,
 }
 
 impl Recording {
@@ -41,7 +43,7 @@ impl Recording {
             Some(text) if is_hex => vec![Step::FromDevice(plain_hex(text)?)],
             _ => vec![Step::FromDevice(bytes)],
         };
-        Ok(Self { steps, topic: None })
+        Ok(Self { steps, ..Self::default() })
     }
 
     /// All bytes from the device, one after the other: a message's payload.
