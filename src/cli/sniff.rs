@@ -102,8 +102,11 @@ impl Sniff {
 
     /// The files, each with its topic.
     fn recording(&self, kind: &str) -> anyhow::Result<Recording> {
-        if kind != "mqtt" && (self.replay.len() > 1 || !self.topic.is_empty()) {
-            bail!("several recordings, and topics, are for sources of type mqtt; this one is {kind}");
+        if kind != "mqtt" && self.replay.len() > 1 {
+            bail!("several recordings are for sources of type mqtt; this one is {kind}");
+        }
+        if let Some(filter) = self.topic.iter().find(|topic| topic.contains(['+', '#'])) {
+            bail!("--topic {filter} is a filter: nothing is published on it");
         }
         if self.topic.len() > 1 && self.topic.len() != self.replay.len() {
             bail!("{} topics stand beside {} recordings: give one for each", self.topic.len(), self.replay.len());

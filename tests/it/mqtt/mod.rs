@@ -9,6 +9,7 @@ mod sniff;
 mod snippets;
 mod storm;
 mod traps;
+pub mod variants;
 
 use crate::support::mqtt_intake::{Running, start};
 use tipbucket::store::{Delivery, OriginKind};
