@@ -35,15 +35,16 @@ pub(super) struct Sniff {
     /// Which source of the site file.
     #[arg(long, value_name = "NAME")]
     source: String,
-    /// For a recorded message: where it was published.
+    /// For a recorded message: where it was published. Given as often as --replay, or once for all.
     #[arg(long, value_name = "TOPIC", requires = "replay")]
-    topic: Option<String>,
+    topic: Vec<String>,
     /// When the recording arrived [default: now].
     #[arg(long, value_name = "RFC3339", requires = "replay", value_parser = instant)]
     received_at: Option<Timestamp>,
-    /// Reads this file instead of the line or broker: a stream, a payload, or a dialogue that --save wrote.
+    /// Reads this file instead of the line or broker: a stream, a payload, or a dialogue that --save wrote. Several messages
+    /// (a birth before its data) are several of these.
     #[arg(long, value_name = "FILE")]
-    replay: Option<PathBuf>,
+    replay: Vec<PathBuf>,
     /// Writes everything that passes into this file, for --replay.
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     save: Option<PathBuf>,
@@ -62,7 +63,8 @@ Example:
   tipbucket sniff --source boiler
   tipbucket sniff --source boiler --for 1m --save boiler.hex
   tipbucket sniff --source boiler --replay boiler.hex --format json
-  tipbucket sniff --source broker --topic sensors/7/state --replay payload.json";
+  tipbucket sniff --source broker --topic sensors/7/state --replay payload.json
+  tipbucket sniff --source plant --topic spBv1.0/g/NBIRTH/e --replay birth.bin --topic spBv1.0/g/NDATA/e --replay data.bin";
 
 fn instant(text: &str) -> Result<Timestamp, String> {
     let at: jiff::Timestamp = text.parse().map_err(|_| "is no time such as 2026-11-30T13:00:00Z".to_owned())?;
@@ -77,12 +79,13 @@ impl Sniff {
         let printer = Printer::new(Box::new(std::io::stdout()), self.format, self.save.as_deref())?;
         let printer = Arc::new(Mutex::new(printer));
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().start_paused(self.replay.is_some());
+        builder.enable_all().start_paused(!self.replay.is_empty());
         let runtime = builder.build().context("cannot start the runtime")?;
         let done = runtime.block_on(async {
-            match &self.replay {
-                Some(file) => self.replayed(file, source, &settings, &printer).await,
-                None => self.live(source, &settings, &printer).await,
+            if self.replay.is_empty() {
+                self.live(source, &settings, &printer).await
+            } else {
+                self.replayed(source, &settings, &printer).await
             }
         });
         runtime.shutdown_timeout(Duration::from_millis(200));
@@ -97,18 +100,42 @@ impl Sniff {
         Ok(settings.sources.swap_remove(at))
     }
 
+    /// The files, each with its topic.
+    fn recording(&self, kind: &str) -> anyhow::Result<Recording> {
+        if kind != "mqtt" && self.replay.len() > 1 {
+            bail!("several recordings are for sources of type mqtt; this one is {kind}");
+        }
+        if let Some(filter) = self.topic.iter().find(|topic| topic.contains(['+', '#'])) {
+            bail!("--topic {filter} is a filter: nothing is published on it");
+        }
+        if self.topic.len() > 1 && self.topic.len() != self.replay.len() {
+            bail!("{} topics stand beside {} recordings: give one for each", self.topic.len(), self.replay.len());
+        }
+        let mut all = Vec::new();
+        for (i, file) in self.replay.iter().enumerate() {
+            let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+            // An empty message clears what a broker retains.
+            if bytes.is_empty() && kind != "mqtt" {
+                bail!("{} is empty: nothing was recorded", file.display());
+            }
+            let is_hex = file.extension().is_some_and(|ending| ending == "hex");
+            let mut recording =
+                Recording::read(bytes, is_hex).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
+            recording.topic = self.topic.get(i).or(self.topic.first()).cloned();
+            all.push(recording);
+        }
+        let last = all.pop().unwrap_or_default();
+        Ok(Recording { before: all, ..last })
+    }
+
     async fn replayed(
         &self,
-        file: &std::path::Path,
         source: ConfiguredSource,
         settings: &Settings,
         printer: &Arc<Mutex<Printer>>,
     ) -> anyhow::Result<()> {
         let at = self.received_at.unwrap_or_else(|| Clock::system().now());
-        let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let is_hex = file.extension().is_some_and(|ending| ending == "hex");
-        let recording = Recording::read(bytes, is_hex).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
-        let recording = Recording { topic: self.topic.clone(), ..recording };
+        let recording = self.recording(source.kind)?;
         let (intake, mut deliveries) = intake(&source, settings, Clock::fixed(at), printer);
         let over = Arc::new(Notify::new());
         let (name, kind) = (source.name.clone(), source.kind);

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::arithmetic::double;
 use super::shape::Options;
-use crate::model::{FieldName, SensorName, Timestamp, Value};
+use crate::model::{FieldName, Fields, SensorName, Timestamp, Value};
 
 /// Most series remembered: as many sensors as a site may have by default, with a few fields each.
 const MAX_SERIES: usize = 50_000;
@@ -29,7 +30,44 @@ pub enum Verdict {
     Leave,
 }
 
+/// What became of the fields of a reading.
+#[derive(Debug, Default)]
+pub struct Damped {
+    /// Those that are kept.
+    pub fields: Fields,
+    /// Those that are left out.
+    pub left_out: Vec<FieldName>,
+    /// Counters that fell.
+    pub fallen: Vec<FieldName>,
+}
+
 impl Damper {
+    /// Judges the fields of a reading.
+    pub fn keep<'o>(
+        &mut self,
+        fields: Fields,
+        (sensor, at): (&SensorName, Timestamp),
+        options: impl Fn(&FieldName) -> Option<&'o Options>,
+    ) -> Damped {
+        let mut damped = Damped::default();
+        for (name, value) in fields {
+            let verdict = match options(&name).filter(|options| options.has_memory()) {
+                Some(options) => self.judge(options, sensor, &name, at, &value),
+                None => Verdict::Keep,
+            };
+            match verdict {
+                Verdict::Leave => {
+                    damped.left_out.push(name);
+                    continue;
+                }
+                Verdict::Rollover => damped.fallen.push(name.clone()),
+                Verdict::Keep => {}
+            }
+            damped.fields.push((name, value));
+        }
+        damped
+    }
+
     /// Judges a value, and remembers it if it is kept. What is older than the last one is always kept.
     pub fn judge(
         &mut self,
@@ -65,15 +103,6 @@ impl Options {
             return Verdict::Leave;
         }
         if self.counter && now < before { Verdict::Rollover } else { Verdict::Keep }
-    }
-}
-
-fn double(value: &Value) -> Option<f64> {
-    match value {
-        Value::F64(v) => Some(*v),
-        Value::I64(v) => Some(*v as f64),
-        Value::U64(v) => Some(*v as f64),
-        Value::Bool(_) | Value::Text(_) => None,
     }
 }
 

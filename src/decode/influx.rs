@@ -30,12 +30,17 @@ impl Decoder {
         let mut decoded = Decoded::default();
         let mut number = 0;
         let mut across_lines = true;
+        let mut says_something = false;
         while !rest.is_empty() {
             number += 1;
             let (line, after) = split_line(rest, &mut across_lines);
             rest = after;
             let line = line.trim_end_matches('\r');
-            if line.trim_start().is_empty() || line.trim_start().starts_with('#') {
+            if line.trim_start().is_empty() {
+                continue;
+            }
+            if line.trim_start().starts_with('#') {
+                says_something = true;
                 continue;
             }
             match self.line(line, format, local, &mut decoded) {
@@ -47,7 +52,7 @@ impl Decoder {
                 Err(reason) => decoded.refused.add(None, format_args!("line {number}: {reason}")),
             }
         }
-        if decoded.readings.is_empty() && decoded.refused.is_empty() {
+        if decoded.readings.is_empty() && decoded.refused.is_empty() && !says_something {
             return Err("payload holds no line of data".to_owned());
         }
         decoded.or_reasons()
@@ -64,9 +69,15 @@ impl Decoder {
         };
         let at = match time {
             "" => None,
+            time if matches!(format, Format::Epoch { .. }) && matches!(number::parse(time), Some(Ok(Value::F64(_)))) => {
+                return Err(format!("time {} is no whole number", quoted(time)));
+            }
             time => Some(times::of_text_as(time, format, local)?),
         };
         let mut taken = Taken::new(None, &mut all.refused);
+        if fields.ends_with(',') {
+            return Err("a comma without a field".to_owned());
+        }
         let mut rest = fields;
         while !rest.is_empty() {
             let (pair, after) = cut(rest, b',', true).unwrap_or((rest, ""));
@@ -145,6 +156,10 @@ fn series_name(series: &str) -> Result<String, String> {
         }
     }
     tags.sort_unstable();
+    let key = |tag: &str| cut(tag, b'=', false).map(|(key, _)| key.to_owned());
+    if let Some(pair) = tags.windows(2).find(|pair| key(pair[0]) == key(pair[1])) {
+        return Err(format!("tag {} stands twice", quoted(&key(pair[0]).unwrap_or_default())));
+    }
     let mut name = String::with_capacity(series.len());
     let mut piece = String::new();
     for (i, part) in std::iter::once(measurement).chain(tags).enumerate() {
@@ -261,7 +276,11 @@ mod tests {
             &["cpu v=F64(1.0)", "! line 1: field `v` is a text without its closing quotation mark"],
         );
         check("cpu v=nan", &["refused: line 1: field `v` (`nan`) is no value"]);
-        check("# nothing\n", &["refused: payload holds no line of data"]);
+        check("# nothing\n", &[]);
+        check("\n\n", &["refused: payload holds no line of data"]);
+        check("m,a=1,a=2 f=1", &["refused: line 1: tag `a` stands twice"]);
+        check("m f=1,", &["refused: line 1: a comma without a field"]);
+        check("m f=1 1.7e18", &["refused: line 1: time `1.7e18` is no whole number"]);
         check("cpu v=1 yesterday", &["refused: line 1: `yesterday` is not a time in numbers since 1970"]);
     }
 

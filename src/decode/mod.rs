@@ -1,5 +1,6 @@
 //! Payload and frame decoders: bytes in, values out. Pure, bounded, and they never panic whatever the bytes.
 
+pub mod arithmetic;
 pub mod auto;
 pub mod binary;
 mod cbor;
@@ -16,7 +17,6 @@ pub mod packed;
 pub mod pointer;
 pub mod preset;
 pub mod readout;
-pub mod rule;
 mod ruuvi;
 mod senml;
 pub mod shape;
@@ -26,6 +26,7 @@ pub mod telegram;
 pub mod text;
 pub mod times;
 pub mod tree;
+pub mod units;
 mod walk;
 
 /// Longest piece of a payload quoted in a reason.

@@ -5,6 +5,7 @@
 //! `true`/`false` in any case. Refused with a reason: `nan`, `inf`, `unavailable`, units, decimal commas, hexadecimal, blanks;
 //! and states where a number is declared.
 
+use super::shape::Decimal;
 use super::{quoted, text_of};
 use crate::model::Value;
 
@@ -58,7 +59,8 @@ pub(super) fn says_none(text: &str) -> bool {
     NO_VALUE.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-fn state(text: &str) -> Option<bool> {
+/// What a state stands for, in any case.
+pub(super) fn state(text: &str) -> Option<bool> {
     let says = |word: &str| text.eq_ignore_ascii_case(word);
     if says("on") || says("true") {
         Some(true)
@@ -120,6 +122,15 @@ pub(super) fn parse(text: &str) -> Option<Result<Value, Unfit>> {
         return None;
     }
     Some(decimal(text))
+}
+
+/// The same with the decimal mark that is declared; a point is none where a comma is.
+pub(super) fn parse_marked(text: &str, decimal: Decimal) -> Option<Result<Value, Unfit>> {
+    match decimal {
+        Decimal::Point => parse(text),
+        Decimal::Comma if text.contains('.') => None,
+        Decimal::Comma => parse(&text.replacen(',', ".", 1)),
+    }
 }
 
 /// A whole number, already known to be digits with an optional sign.

@@ -59,6 +59,17 @@ impl Pointer {
         self.steps.iter().filter(|step| **step == Step::Any).count()
     }
 
+    /// Whether it asks for every item of something that is there and holds none.
+    pub(super) fn is_empty_batch(&self, top: &Node<'_>) -> bool {
+        let Some((Step::Any, before)) = self.steps.split_last() else { return false };
+        let parent = Self { text: String::new(), steps: before.to_vec() };
+        match parent.find(top) {
+            Some(Node::Map(members)) => members.is_empty(),
+            Some(Node::List(items)) => items.is_empty(),
+            _ => false,
+        }
+    }
+
     /// The value there, if there is one; the first of them if there is a `*`.
     pub(super) fn find<'n, 'a>(&self, top: &'n Node<'a>) -> Option<&'n Node<'a>> {
         self.steps.iter().try_fold(top, |node, step| match (step, node) {

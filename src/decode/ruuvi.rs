@@ -1,4 +1,5 @@
-//! Ruuvi tags' advertisements, formats 3 (RAWv1) and 5 (RAWv2), as Ruuvi documents them; names as in Ruuvi's own gateway.
+//! Ruuvi's advertisements as Ruuvi documents them: formats 3 (RAWv1) and 5 (RAWv2) of the tags, 6 and E1 of Ruuvi Air; names as
+//! in Ruuvi's own gateway.
 
 use crate::model::Value;
 
@@ -53,8 +54,11 @@ fn formatted(data: &[u8]) -> Result<Values, String> {
     match data {
         [3, data @ ..] if data.len() >= 13 => Ok(format_3(data)),
         [5, data @ ..] if data.len() >= 17 => Ok(format_5(data)),
-        [3 | 5, ..] => Err("the advertisement ends early".to_owned()),
-        [other, ..] => Err(format!("format {other} is not known here (3 and 5 are)")),
+        [6, data @ ..] if data.len() >= 16 => Ok(format_6(data)),
+        [0xe1, data @ ..] if data.len() >= 28 => Ok(format_e1(data)),
+        [3 | 5 | 6 | 0xe1, ..] => Err("the advertisement ends early".to_owned()),
+        [8, ..] => Err("format 8 is encrypted: the gateway cannot read it".to_owned()),
+        [other, ..] => Err(format!("format {other:X} is not known here (3, 5, 6 and E1 are)")),
         [] => Err("the advertisement is empty".to_owned()),
     }
 }
@@ -74,12 +78,8 @@ fn format_3(data: &[u8]) -> Values {
 }
 
 fn format_5(data: &[u8]) -> Values {
-    let mut values = Values::default();
-    let unless = |at: usize, invalid: u16| Some(word(data, at)).filter(|raw| *raw != invalid);
-    let signed = |at: usize| unless(at, 0x8000).map(|raw| f64::from(raw as i16));
-    values.add("temperature", signed(0).and_then(|raw| Value::float(raw / 200.0)));
-    values.add("humidity", unless(2, 0xffff).and_then(|raw| Value::float(f64::from(raw) / 400.0)));
-    values.add("pressure", unless(4, 0xffff).map(|raw| Value::I64(i64::from(raw) + 50_000)));
+    let mut values = climate(data);
+    let signed = |at: usize| unless(data, at, 0x8000).map(|raw| f64::from(raw as i16));
     for (name, at) in [("accelX", 6), ("accelY", 8), ("accelZ", 10)] {
         values.add(name, signed(at).and_then(|raw| Value::float(raw / 1_000.0)));
     }
@@ -87,8 +87,61 @@ fn format_5(data: &[u8]) -> Values {
     values.add("voltage", (volts != 0x7ff).then(|| f64::from(volts + 1_600) / 1_000.0).and_then(Value::float));
     values.add("txPower", (transmitted != 0x1f).then(|| Value::I64(i64::from(transmitted) * 2 - 40)));
     values.add("movementCounter", (data[14] != 0xff).then(|| Value::I64(i64::from(data[14]))));
-    values.add("measurementSequenceNumber", unless(15, 0xffff).map(|raw| Value::I64(i64::from(raw))));
+    values.add("measurementSequenceNumber", unless(data, 15, 0xffff).map(|raw| Value::I64(i64::from(raw))));
     values
+}
+
+/// What formats 5, 6 and E1 begin with.
+fn climate(data: &[u8]) -> Values {
+    let mut values = Values::default();
+    let temperature = unless(data, 0, 0x8000).map(|raw| f64::from(raw as i16) / 200.0);
+    values.add("temperature", temperature.and_then(Value::float));
+    values.add("humidity", unless(data, 2, 0xffff).and_then(|raw| Value::float(f64::from(raw) / 400.0)));
+    values.add("pressure", unless(data, 4, 0xffff).map(|raw| Value::I64(i64::from(raw) + 50_000)));
+    values
+}
+
+/// Its luminosity is left out: no device that was made has a sensor for it.
+fn format_6(data: &[u8]) -> Values {
+    let mut values = climate(data);
+    values.add("PM2.5", tenths(data, 6));
+    values.add("CO2", unless(data, 8, 0xffff).map(|raw| Value::I64(i64::from(raw))));
+    indexes(&mut values, data[10], data[11], data[15]);
+    values.add("measurementSequenceNumber", Some(Value::I64(i64::from(data[14]))));
+    values
+}
+
+fn format_e1(data: &[u8]) -> Values {
+    let mut values = climate(data);
+    for (name, at) in [("PM1.0", 6), ("PM2.5", 8), ("PM4.0", 10), ("PM10.0", 12)] {
+        values.add(name, tenths(data, at));
+    }
+    values.add("CO2", unless(data, 14, 0xffff).map(|raw| Value::I64(i64::from(raw))));
+    indexes(&mut values, data[16], data[17], data[27]);
+    let long = |at: usize| u32::from_be_bytes([0, data[at], data[at + 1], data[at + 2]]);
+    if long(18) != 0xff_ffff {
+        values.add("luminosity", Value::float(f64::from(long(18)) / 100.0));
+    }
+    let sequence = Some(long(24)).filter(|raw| *raw != 0xff_ffff);
+    values.add("measurementSequenceNumber", sequence.map(|raw| Value::I64(i64::from(raw))));
+    values
+}
+
+/// The indexes of organic compounds and nitrogen oxides: nine bits each, the lowest among the flags.
+fn indexes(values: &mut Values, voc: u8, nox: u8, flags: u8) {
+    for (name, high, low) in [("VOC", voc, flags >> 6 & 1), ("NOx", nox, flags >> 7)] {
+        let index = u16::from(high) << 1 | u16::from(low);
+        values.add(name, (index != 0x1ff).then(|| Value::I64(i64::from(index))));
+    }
+}
+
+fn tenths(data: &[u8], at: usize) -> Option<Value> {
+    unless(data, at, 0xffff).and_then(|raw| Value::float(f64::from(raw) / 10.0))
+}
+
+/// Two bytes, unless they say that there is no value.
+fn unless(data: &[u8], at: usize, invalid: u16) -> Option<u16> {
+    Some(word(data, at)).filter(|raw| *raw != invalid)
 }
 
 /// Two bytes, high byte first.
@@ -135,10 +188,31 @@ mod tests {
     }
 
     #[test]
+    fn air_quality_is_read_as_documented() {
+        check(
+            "17FF9904061083 3BA0 C086 001B 0232 0500 FFFF DDD0 8FBABE".replace(' ', "").as_str(),
+            Ok("temperature=F64(21.135) humidity=F64(38.16) pressure=I64(99286) PM2.5=F64(2.7) CO2=I64(562) VOC=I64(11) \
+                NOx=I64(1) measurementSequenceNumber=I64(221)"),
+        );
+        check(
+            "2BFF9904E1170C5668C79E0065007004BD11CA00C90A0213E0AC000000DECDEE100000000000CBB8334C884F",
+            Ok("temperature=F64(29.5) humidity=F64(55.3) pressure=I64(101102) PM1.0=F64(10.1) PM2.5=F64(11.2) \
+                PM4.0=F64(121.3) PM10.0=F64(455.4) CO2=I64(201) VOC=I64(20) NOx=I64(4) luminosity=F64(13027.0) \
+                measurementSequenceNumber=I64(14601710)"),
+        );
+        check(
+            &format!("2BFF9904E18000{}", "F".repeat(74)),
+            Ok("!temperature !humidity !pressure !PM1.0 !PM2.5 !PM4.0 !PM10.0 !CO2 !VOC !NOx !measurementSequenceNumber"),
+        );
+    }
+
+    #[test]
     fn other_bytes_are_refused() {
         check("0201061BFF4C000512FC5394C37C0004FFFC040CAC364200CD02005E000001", Err("not an advertisement of a Ruuvi"));
         check("02010605FF99040512", Err("ends early"));
-        check("04FF990406", Err("format 6"));
+        check("04FF990406", Err("ends early"));
+        check("04FF990407", Err("format 7 is not known"));
+        check("04FF990408", Err("encrypted"));
         check("xyz", Err("hexadecimal"));
         check("00", Err("not an advertisement"));
     }

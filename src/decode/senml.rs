@@ -35,6 +35,9 @@ const LABELS: [(&str, &str); 15] = [
     ("8", "vd"),
 ];
 
+/// What a value may stand under; a record has one of them at most (RFC 8428, section 4.2).
+const VALUES: [&str; 4] = ["v", "vs", "vb", "vd"];
+
 /// What holds until another record says otherwise.
 #[derive(Default)]
 struct Base<'a> {
@@ -104,8 +107,11 @@ fn labelled<'n, 'a>(members: &'n Members<'a>) -> Result<HashMap<&'n str, &'n Nod
         let label = LABELS.iter().find(|(number, _)| *number == key.as_ref()).map_or(key.as_ref(), |(_, label)| label);
         labelled.insert(label, value);
     }
-    match labelled.get("bver").and_then(|node| node.double()) {
-        Some(version) if version > VERSION => Err(format!("SenML version {version} is newer than {VERSION}")),
+    match labelled.get("bver").map(|node| (node.double(), node.kind())) {
+        Some((Some(version), _)) if version > VERSION => {
+            Err(format!("SenML version {version} is newer than {VERSION}"))
+        }
+        Some((None, kind)) => Err(format!("`bver` is {kind}")),
         _ => Ok(labelled),
     }
 }
@@ -160,6 +166,9 @@ impl<'a> Base<'a> {
         let name = format!("{}{}", self.name, text("n")?.unwrap_or_default());
         let unit = text("u")?.or_else(|| self.unit.clone());
         let (at, is_absolute) = when(self.time + number("t")?.unwrap_or(0.0), arrival)?;
+        if VALUES.iter().filter(|key| members.contains_key(**key)).count() > 1 {
+            return Err("more than one of `v`, `vs`, `vb` and `vd`".to_owned());
+        }
         let mut records = smallvec::SmallVec::new();
         let mut add = |name: String, value| records.push(Record { name, unit: unit.clone(), at, is_absolute, value });
         let plain = match (members.get("vs"), members.get("vb"), members.get("vd")) {

@@ -1,14 +1,15 @@
-//! What a site file may say of one field of an MQTT payload: unit, scaling, plausible range, words that are values.
+//! What a site file may say of one field of any source: unit, scaling, plausible range, words that are values.
 //!
-//! Fields of serial sources have the simpler `rule.rs`, in which `scale` or `min` mean the same. Order: what is declared as `invalid` is no
-//! value; a text becomes a value by `words`, else a number if it looks like one and a number is wanted; then scale and
-//! offset, decimals, and last the plausible range. Whole numbers stay exact unless a scale or an offset is given.
+//! Order: what is declared as `invalid` is no value; a text becomes a value by `words`, else a number if it looks like one and
+//! a number is wanted; then scale and offset, decimals, and last the plausible range. Whole numbers stay exact unless a scale
+//! or a broken offset is given. What depends on earlier values (counters, deadbands) is in `damp.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::arithmetic::{double, multiply, whole_sum};
 use super::{number, quoted};
 use crate::model::Value;
 
@@ -56,6 +57,10 @@ pub struct Options {
     /// A value that comes sooner than this after the last one that was taken is left out.
     #[serde(with = "humantime_serde")]
     pub min_interval: Option<Duration>,
+    /// Whether a text that is neither declared nor a number or state is refused. Set where texts come from a place that is
+    /// named; the texts of sources that have them by themselves (InfluxDB, Sparkplug) are values as they are.
+    #[serde(skip)]
+    pub is_strict: bool,
 }
 
 /// A value as it is written in a site file.
@@ -85,10 +90,11 @@ pub enum Kind {
 }
 
 /// A decimal mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decimal {
     /// `21.5`
+    #[default]
     Point,
     /// `21,5`
     Comma,
@@ -119,6 +125,50 @@ impl<'de> Deserialize<'de> for Field {
         deserializer.deserialize_any(Either)
     }
 }
+
+/// Writes the table of a field of a source that is not MQTT: keys of its own, and the options that all fields have. Their one
+/// meaning is that of [`Options`].
+macro_rules! field_table {
+    ($(#[$meta:meta])* $visible:vis struct $name:ident { $($own:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        $visible struct $name {
+            $($own)*
+            unit: Option<String>,
+            scale: Option<f64>,
+            offset: Option<f64>,
+            decimals: Option<u8>,
+            min: Option<f64>,
+            max: Option<f64>,
+            #[serde(default)]
+            counter: bool,
+            deadband: Option<f64>,
+            #[serde(default, with = "humantime_serde")]
+            min_interval: Option<std::time::Duration>,
+        }
+
+        impl $name {
+            /// What is done to the field.
+            fn options(&self) -> $crate::decode::shape::Options {
+                $crate::decode::shape::Options {
+                    unit: self.unit.clone(),
+                    // A scale of 1 and an offset of 0 do nothing: whole numbers stay whole.
+                    scale: self.scale.filter(|scale| *scale != 1.0),
+                    offset: self.offset.filter(|offset| *offset != 0.0),
+                    decimals: self.decimals,
+                    min: self.min,
+                    max: self.max,
+                    counter: self.counter,
+                    deadband: self.deadband,
+                    min_interval: self.min_interval,
+                    ..Default::default()
+                }
+            }
+        }
+    };
+}
+pub(crate) use field_table;
 
 /// What became of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,10 +236,30 @@ impl Options {
         self.counter || self.deadband.is_some() || self.min_interval.is_some()
     }
 
+    /// Whether texts are to be left to them.
+    pub fn takes_texts(&self) -> bool {
+        self.kind == Some(Kind::Text) || self.reads_texts()
+    }
+
     /// Whether they give texts a meaning.
     pub fn reads_texts(&self) -> bool {
         let words = self.invalid.iter().any(|none| matches!(none, Plain::Text(_)));
         words || !self.words.is_empty() || self.decimal.is_some() || self.suffix.is_some()
+    }
+
+    /// What a text is declared to mean.
+    pub fn word(&self, text: &str) -> Option<Result<Value, String>> {
+        let meant = self.words.get(text.trim())?;
+        Some(meant.value().ok_or_else(|| format!("the word {} stands for no finite number", quoted(text))))
+    }
+
+    /// What becomes of a value that was read: absent ones are `None`.
+    pub fn take(&self, value: Value) -> Result<Option<Value>, String> {
+        match self.apply(value) {
+            Outcome::Value(value) => Ok(Some(value)),
+            Outcome::Absent => Ok(None),
+            Outcome::Refused(why) => Err(why),
+        }
     }
 
     /// What becomes of a value.
@@ -215,27 +285,25 @@ impl Options {
     fn spoken(&self, value: Value) -> Result<Value, String> {
         let Value::Text(text) = &value else { return Ok(value) };
         let text = text.trim();
-        if let Some(meant) = self.words.get(text) {
-            return meant.value().ok_or_else(|| format!("the word {} stands for no finite number", quoted(text)));
+        if let Some(meant) = self.word(text) {
+            return meant;
         }
         let (is_number, shown) = (self.wants_number(), quoted(text));
         let mut bare = text;
         if let Some(suffix) = &self.suffix {
             bare = text.strip_suffix(suffix.trim()).unwrap_or(text).trim_end();
         }
-        let pointed;
-        if self.decimal == Some(Decimal::Comma) {
-            if bare.contains('.') {
-                return Err(format!("{shown} holds a point where a decimal comma is declared"));
-            }
-            pointed = bare.replacen(',', ".", 1);
-            bare = &pointed;
+        let decimal = self.decimal.unwrap_or_default();
+        if decimal == Decimal::Comma && bare.contains('.') {
+            return Err(format!("{shown} holds a point where a decimal comma is declared"));
         }
-        match number::parse(bare) {
-            Some(Ok(number)) if is_number => Ok(number),
-            Some(Err(unfit)) if is_number => Err(format!("{shown} {unfit}")),
+        let is_free = self.kind == Some(Kind::Text) || !(self.is_strict || !self.words.is_empty());
+        match number::parse_marked(bare, decimal) {
+            Some(Ok(number)) if is_number || !is_free => Ok(number),
+            Some(Err(unfit)) if is_number || !is_free => Err(format!("{shown} {unfit}")),
             _ if is_number => Err(format!("{shown} is not a number")),
-            _ => Ok(value),
+            _ if is_free => Ok(value),
+            _ => number::either(bare).map_err(|_| format!("{shown} is neither a number nor one of the words declared")),
         }
     }
 
@@ -265,12 +333,16 @@ impl Options {
 
     /// Scaled, rounded, and within the plausible range.
     fn measured(&self, value: Value) -> Result<Value, String> {
-        let value = match double(&value) {
-            Some(v) if self.scale.is_some() || self.offset.is_some() => {
-                let scaled = multiply(v, self.scale.unwrap_or(1.0)) + self.offset.unwrap_or(0.0);
+        let value = match (double(&value), self.scale, self.offset) {
+            (None, ..) | (_, None, None) => value,
+            (Some(v), None, Some(offset)) => {
+                let sum = whole_sum(&value, offset).or_else(|| Value::float(v + offset));
+                sum.ok_or_else(|| format!("{} is beyond a double once shifted", shown(&value)))?
+            }
+            (Some(v), Some(scale), offset) => {
+                let scaled = multiply(v, scale) + offset.unwrap_or(0.0);
                 Value::float(scaled).ok_or_else(|| format!("{} is beyond a double once scaled", shown(&value)))?
             }
-            _ => value,
         };
         let value = self.decimals.map_or_else(|| value.clone(), |decimals| value.clone().rounded(decimals));
         match (double(&value), self.min, self.max) {
@@ -302,22 +374,6 @@ impl Plain {
             Self::Text(text) => Value::text(text),
         }
     }
-}
-
-/// A number as a double.
-fn double(value: &Value) -> Option<f64> {
-    match value {
-        Value::F64(v) => Some(*v),
-        Value::I64(v) => Some(*v as f64),
-        Value::U64(v) => Some(*v as f64),
-        Value::Bool(_) | Value::Text(_) => None,
-    }
-}
-
-/// `v * scale`; a scale like 0.1 or 0.001 divides by 10 or 1000 instead, which gives the decimal number meant.
-pub(super) fn multiply(v: f64, scale: f64) -> f64 {
-    let inverse = (1.0 / scale).round();
-    if inverse.abs() > 1.0 && 1.0 / inverse == scale { v / inverse } else { v * scale }
 }
 
 fn shown(value: &Value) -> String {

@@ -136,11 +136,11 @@ pub fn line_advice(bytes: &[u8]) -> Option<&'static str> {
     let even = share(|b| has_even_parity(*b));
     match () {
         () if bytes.len() < ENOUGH => None,
-        () if high >= 15 && even == 100 => Some("it looks like 7E1 seen through 8N1: set format = \"7E1\""),
-        () if high >= 15 && even == 0 => Some("it looks like 7O1 seen through 8N1: set format = \"7O1\""),
         () if share(|b| matches!(b, 0 | 0x80 | 0xc0 | 0xe0 | 0xf0 | 0xf8 | 0xfc | 0xfe | 0xff)) >= 60 => {
             Some("the baud rate is probably wrong (or the line's polarity is)")
         }
+        () if high >= 15 && even == 100 => Some("it looks like 7E1 seen through 8N1: set format = \"7E1\""),
+        () if high >= 15 && even == 0 => Some("it looks like 7O1 seen through 8N1: set format = \"7O1\""),
         () if high >= 40 => Some("the baud rate or format is probably wrong"),
         () => None,
     }

@@ -19,6 +19,9 @@ const MILLIS_BELOW: i128 = SECONDS_BELOW * 1_000;
 /// Below this a number is microseconds.
 const MICROS_BELOW: i128 = MILLIS_BELOW * 1_000;
 
+/// Furthest offset from UTC: 14 hours east (Kiribati), and one hour of summer time.
+const MAX_OFFSET_SECONDS: i32 = 15 * 3600;
+
 /// What a time without an offset means.
 #[derive(Clone, Copy, Debug)]
 pub struct Local<'z> {
@@ -111,7 +114,7 @@ pub fn of_text_as(text: &str, format: &Format, local: Local<'_>) -> Result<Times
     let not = |what: &str| format!("{} is not a time {what}", quoted(text));
     match format {
         Format::Auto => of_text(text, local),
-        Format::Epoch { .. } => match number::parse(text) {
+        Format::Epoch { .. } => match number::parse(text.trim()) {
             Some(Ok(value)) => of_value_as(&value, format, local),
             _ => Err(not("in numbers since 1970")),
         },
@@ -158,6 +161,7 @@ pub fn of_value(value: &Value, local: Local<'_>) -> Result<Timestamp, String> {
 
 /// The time that a text claims: a number in a text, RFC 3339 with an offset, or a local time.
 pub fn of_text(text: &str, local: Local<'_>) -> Result<Timestamp, String> {
+    let text = text.trim();
     match number::parse(text) {
         Some(Ok(value)) => return of_value(&value, local),
         Some(Err(unfit)) => return Err(format!("time {} {unfit}", quoted(text))),
@@ -165,6 +169,14 @@ pub fn of_text(text: &str, local: Local<'_>) -> Result<Timestamp, String> {
     }
     if text.contains('[') {
         return Err(format!("time {} names a zone; give an offset only", quoted(text)));
+    }
+    if let Ok(pieces) = jiff::fmt::temporal::Pieces::parse(text) {
+        if pieces.time().is_none() {
+            return Err(format!("{} is a day without a time", quoted(text)));
+        }
+        if pieces.to_numeric_offset().is_some_and(|offset| offset.seconds().abs() > MAX_OFFSET_SECONDS) {
+            return Err(format!("time {} has an offset that no place has", quoted(text)));
+        }
     }
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return in_calendar(i128::from(time.as_millisecond()), || quoted(text));
@@ -221,7 +233,11 @@ fn of_decimal(v: f64) -> Result<Timestamp, String> {
 
 fn in_calendar(millis: i128, said: impl Fn() -> String) -> Result<Timestamp, String> {
     let time = i64::try_from(millis).ok().and_then(Timestamp::from_millis);
-    time.ok_or_else(|| format!("time {} is outside the years 1970 to 9999", said()))
+    time.ok_or_else(|| match millis {
+        // Local clocks that were never set stand a few hours before 1970 in UTC.
+        ..0 => format!("time {} is before 1970: the device's clock was never set", said()),
+        _ => format!("time {} is beyond the year 9999", said()),
+    })
 }
 
 #[cfg(test)]
@@ -259,6 +275,12 @@ mod tests {
         check(&text("2026-02-30T12:00:00Z"), Err("not a time"));
         check(&text("01/03/2026 12:00"), Err("not a time"));
         check(&text(""), Err("not a time"));
+        check(&text("2026-03-01"), Err("a day without a time"));
+        check(&text("2026-03-01T12:00:00+14:00"), Ok("2026-02-28T22:00:00.000Z"));
+        check(&text("2026-03-01T12:00:00+25:00"), Err("no place has"));
+        check(&text(" 2026-03-01T12:00:00Z\n"), Ok("2026-03-01T12:00:00.000Z"));
+        check(&text(" 1772366400 "), Ok("2026-03-01T12:00:00.000Z"));
+        check(&text("0001-01-01T00:00:00Z"), Err("never set"));
     }
 
     #[test]
@@ -293,7 +315,7 @@ mod tests {
         };
         check("unix_s", &Value::I64(1_772_366_400), Ok("2026-03-01T12:00:00.000Z"));
         check("unix_s", &Value::F64(1_652_704_957.52), Ok("2022-05-16T12:42:37.520Z"));
-        check("unix_s", &Value::I64(1_772_366_400_123), Err("outside"));
+        check("unix_s", &Value::I64(1_772_366_400_123), Err("beyond the year"));
         check("unix_ms", &Value::I64(1_772_366_400), Ok("1970-01-21T12:19:26.400Z"));
         check("unix_ns", &text("1772366400123456789"), Ok("2026-03-01T12:00:00.123Z"));
         check("unix_s", &text("2026-03-01T12:00:00Z"), Err("numbers since 1970"));
@@ -314,8 +336,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_without_overflow() {
-        check(&Value::I64(-1), Err("outside"));
-        check(&Value::I64(i64::MIN), Err("outside"));
+        check(&Value::I64(-1), Err("before 1970"));
+        check(&Value::I64(i64::MIN), Err("before 1970"));
         check(&Value::F64(1e30), Err("not a time"));
         check(&Value::Bool(true), Err("not a time"));
         check(&Value::U64(u64::MAX), Ok("2554-07-21T23:34:33.709Z"));

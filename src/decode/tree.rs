@@ -14,7 +14,7 @@ use super::node::Node;
 use super::pointer::{Pointer, Stood};
 use super::times::{self, Format};
 use super::walk::{Style, Walk};
-use super::{cbor, json, quoted, text_of};
+use super::{cbor, json, number, quoted, text_of};
 use crate::model::{FieldName, Fields, MAX_TEXT_BYTES, Timestamp, Value};
 
 /// What to take from a payload.
@@ -29,6 +29,9 @@ pub struct Decoder {
 pub struct Shape {
     /// The fields; empty to take every number and boolean. A name holds a `*` for each `*` of its pointer.
     pub fields: Vec<(FieldName, Pointer)>,
+    /// Those of the fields whose texts are kept as they are, because options give them a meaning. Of the others a text must be a
+    /// number or a state.
+    pub texts: Vec<FieldName>,
     /// Where the readings stand, if not at the top. The keys that its `*` stand for name the sensor.
     pub each: Option<Pointer>,
     /// The reading's own time.
@@ -107,9 +110,6 @@ impl Decoder {
                 ));
             }
         }
-        if decoded.readings.is_empty() && decoded.refused.is_empty() {
-            return Err("payload is an empty array".to_owned());
-        }
         decoded.or_reasons()
     }
 
@@ -125,7 +125,7 @@ impl Decoder {
         if found.len() > MAX_BATCH {
             return Err(format!("payload holds more than {MAX_BATCH} readings at `{}`", pointer.as_str()));
         }
-        if found.is_empty() {
+        if found.is_empty() && !pointer.is_empty_batch(top) {
             return Err(format!("nothing at `{}`", pointer.as_str()));
         }
         for (i, (sensor, node)) in found.into_iter().enumerate() {
@@ -143,6 +143,7 @@ impl Decoder {
             Ok(Measured { index, sensor: sensor?.or(inherited), at, fields, ..Measured::default() })
         });
         match measured {
+            Ok(measured) if measured.fields.is_empty() => {}
             Ok(measured) => {
                 decoded.push(measured);
             }
@@ -169,24 +170,29 @@ impl Decoder {
         let fields = &self.shape.fields;
         let known = decoded.refused.len();
         let mut taken = Taken::new(index, &mut decoded.refused);
+        // Null where a value is wanted: the device has none now.
+        let mut says_none = false;
         if fields.is_empty() {
             let apart = [&self.shape.time, &self.shape.sensor].map(|p| p.as_ref().and_then(|p| p.find(node)));
+            says_none = only_nulls(node, &apart);
             let mut walk =
                 Walk { names: &mut self.names, style: Style::PLAIN, apart, path: String::new(), taken: &mut taken };
             walk.node(node);
         } else {
             for (name, pointer) in fields {
+                let place = Pointed { pointer, keeps_texts: self.shape.texts.contains(name) };
                 if pointer.wildcards() == 0 {
                     if let Some(found) = pointer.find(node) {
-                        pointed(&mut taken, name, pointer, found);
+                        says_none |= *found == Node::Null;
+                        place.take(&mut taken, name, found);
                     }
                 } else {
-                    several(&mut taken, name, pointer, node, &mut self.names);
+                    place.several(&mut taken, name, node, &mut self.names);
                 }
             }
         }
         let Taken { fields, .. } = taken;
-        if !fields.is_empty() {
+        if !fields.is_empty() || (says_none && decoded.refused.len() == known) {
             return Ok(fields);
         }
         if decoded.refused.len() > known {
@@ -217,38 +223,64 @@ fn own_name(node: &Node<'_>, pointer: &Pointer) -> Result<String, String> {
     name.ok_or_else(|| format!("sensor name at `{}` is {}", pointer.as_str(), found.kind()))
 }
 
-/// Every value of a pointer with `*`, under the name with these filled in.
-fn several(taken: &mut Taken<'_>, name: &FieldName, pointer: &Pointer, node: &Node<'_>, names: &mut Names) {
-    pointer.each(node, &mut |stood, found| {
-        let mut filled = String::with_capacity(name.as_str().len() + 16);
-        let mut stood = stood.iter();
-        for (i, piece) in name.as_str().split('*').enumerate() {
-            if i > 0 {
-                stood.next().into_iter().for_each(|step| filled.push_str(&step.to_string()));
-            }
-            filled.push_str(piece);
+/// Whether there is something and all of it is null, but for the nodes apart.
+fn only_nulls(node: &Node<'_>, apart: &[Option<&Node<'_>>]) -> bool {
+    let is_apart = |node: &Node<'_>| apart.iter().flatten().any(|apart| std::ptr::addr_eq(*apart, node));
+    match node {
+        Node::Null => true,
+        Node::Map(members) => {
+            let mut values = members.iter().map(|(_, value)| value).filter(|value| !is_apart(value)).peekable();
+            values.peek().is_some() && values.all(|value| only_nulls(value, apart))
         }
-        match names.get(&filled) {
-            Ok(name) => pointed(taken, &name, pointer, found),
-            Err(reason) => taken.refuse(format_args!("field {}: {reason}", quoted(&filled))),
-        }
-    });
+        Node::List(items) => !items.is_empty() && items.iter().all(|item| is_apart(item) || only_nulls(item, apart)),
+        _ => false,
+    }
 }
 
-/// A field that a pointer names: texts are welcome, structure is not.
-fn pointed(taken: &mut Taken<'_>, name: &FieldName, pointer: &Pointer, node: &Node<'_>) {
-    let refuse = |taken: &mut Taken<'_>, why: fmt::Arguments<'_>| {
-        taken.refuse(format_args!("field `{name}` at `{}` {why}", pointer.as_str()));
-    };
-    match node {
-        Node::Null => {}
-        Node::Scalar(value) => taken.push(name.clone(), value.clone()),
-        Node::Text(text) => match Value::text(text) {
-            Some(value) => taken.push(name.clone(), value),
-            None => refuse(taken, format_args!("is a text of {} bytes, over {MAX_TEXT_BYTES}", text.len())),
-        },
-        Node::Unfit(text, unfit) => refuse(taken, format_args!("({}) {unfit}", quoted(text))),
-        other => refuse(taken, format_args!("is {}, not a value", other.kind())),
+/// Where a field stands, and what its texts are.
+struct Pointed<'p> {
+    pointer: &'p Pointer,
+    keeps_texts: bool,
+}
+
+impl Pointed<'_> {
+    /// Every value of a pointer with `*`, under the name with these filled in.
+    fn several(&self, taken: &mut Taken<'_>, name: &FieldName, node: &Node<'_>, names: &mut Names) {
+        self.pointer.each(node, &mut |stood, found| {
+            let mut filled = String::with_capacity(name.as_str().len() + 16);
+            let mut stood = stood.iter();
+            for (i, piece) in name.as_str().split('*').enumerate() {
+                if i > 0 {
+                    stood.next().into_iter().for_each(|step| filled.push_str(&step.to_string()));
+                }
+                filled.push_str(piece);
+            }
+            match names.get(&filled) {
+                Ok(name) => self.take(taken, &name, found),
+                Err(reason) => taken.refuse(format_args!("field {}: {reason}", quoted(&filled))),
+            }
+        });
+    }
+
+    /// One value: structure is none, and a text is what it stands for.
+    fn take(&self, taken: &mut Taken<'_>, name: &FieldName, node: &Node<'_>) {
+        let refuse = |taken: &mut Taken<'_>, why: fmt::Arguments<'_>| {
+            taken.refuse(format_args!("field `{name}` at `{}` {why}", self.pointer.as_str()));
+        };
+        match node {
+            Node::Null => {}
+            Node::Scalar(value) => taken.push(name.clone(), value.clone()),
+            Node::Text(text) if self.keeps_texts => match Value::text(text) {
+                Some(value) => taken.push(name.clone(), value),
+                None => refuse(taken, format_args!("is a text of {} bytes, over {MAX_TEXT_BYTES}", text.len())),
+            },
+            Node::Text(text) => match number::either(text.trim()) {
+                Ok(value) => taken.push(name.clone(), value),
+                Err(why) => refuse(taken, format_args!("is a text: {why} (a field of texts needs kind = \"text\")")),
+            },
+            Node::Unfit(text, unfit) => refuse(taken, format_args!("({}) {unfit}", quoted(text))),
+            other => refuse(taken, format_args!("is {}, not a value", other.kind())),
+        }
     }
 }
 

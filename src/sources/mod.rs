@@ -24,8 +24,10 @@ use serde::de::DeserializeOwned;
 pub use self::serial::recording::Recording;
 
 use crate::clock::Clock;
+use crate::decode::damp::Damper;
+use crate::decode::shape::Options;
 use crate::model::backoff::Backoff;
-use crate::model::{Admission, DeadLetter, LetterKind, SourceName, Timestamp};
+use crate::model::{Admission, DeadLetter, FieldName, Fields, LetterKind, SensorName, SourceName, Timestamp};
 use crate::stats::SourceStats;
 use crate::store::{Closed, Delivery, Inlet};
 
@@ -156,6 +158,26 @@ impl Intake {
             own.max().into_iter().for_each(|at| self.clock.offer(at));
         }
         self.inlet.push(delivery).await
+    }
+
+    /// The fields of a reading that are kept under the options that depend on earlier values; what is left out is counted.
+    pub(crate) fn damped<'o>(
+        &self,
+        damper: &mut Damper,
+        fields: Fields,
+        (sensor, at): (&SensorName, Timestamp),
+        options: impl Fn(&FieldName) -> Option<&'o Options>,
+    ) -> Fields {
+        let damped = damper.keep(fields, (sensor, at), options);
+        self.stats.left_out.inc_by(damped.left_out.len() as u64);
+        self.stats.rollovers.inc_by(damped.fallen.len() as u64);
+        for name in &damped.left_out {
+            self.stats.tap.refused(name.as_str(), "left out: a change below its deadband, or sooner than its min_interval");
+        }
+        for name in &damped.fallen {
+            tracing::warn!("source {}: counter `{name}` of {sensor} fell: it was reset, or ran over", self.name);
+        }
+        damped.fields
     }
 
     /// A dead letter from this source; an over-long payload is cut, and the reason says so.

@@ -1,7 +1,7 @@
 //! One field of a binary frame: where it stands and how its bytes are read.
 
 use crate::decode::number;
-use crate::decode::rule::Rule;
+use crate::decode::shape::Options;
 use crate::decode::telegram::{Measure, Telegram};
 use crate::model::Value;
 
@@ -71,10 +71,8 @@ pub struct Column {
     pub invalid: Vec<i64>,
     /// The field is there only in frames of at least so many bytes.
     pub min_frame: usize,
-    /// Its unit.
-    pub unit: Option<String>,
     /// What is done to it.
-    pub rule: Rule,
+    pub options: Options,
 }
 
 impl Column {
@@ -92,8 +90,12 @@ impl Column {
         {
             return telegram.note_absent(&self.name, format!("{v} means that there is no value"));
         }
-        match self.rule.apply(raw) {
-            Ok(value) => telegram.measures.push(Measure { unit: self.unit.clone(), ..Measure::new(&self.name, value) }),
+        match self.options.take(raw) {
+            Ok(value) => {
+                let unit = self.options.unit.clone();
+                let measure = |value| Measure { unit, ..Measure::new(&self.name, value) };
+                telegram.measures.extend(value.map(measure));
+            }
             Err(why) => telegram.refuse(&self.name, why),
         }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::rule::Rule;
+use crate::decode::shape::Options;
 use crate::decode::telegram::sample_tests::{NOON, decode};
 use crate::model::Value;
 
@@ -17,8 +17,7 @@ fn column(name: &str, at: usize) -> Column {
         bits: None,
         invalid: vec![0xffff],
         min_frame: 0,
-        unit: None,
-        rule: Rule::default(),
+        options: Options::default(),
     }
 }
 

@@ -13,10 +13,9 @@ use regex::Regex;
 
 pub use form::{FixedColumn, Form};
 pub use split::{Piece, Splitter};
-pub use value::Decimal;
 
 use self::form::Raw;
-use super::rule::Rule;
+use super::shape::{Decimal, Options};
 use super::times::{self, Local};
 use crate::model::{FieldName, Fields, MAX_TEXT_BYTES, Timestamp, Value};
 
@@ -35,18 +34,14 @@ pub struct Rules {
     pub time_field: Option<String>,
     /// Names whose values are texts, whatever they look like.
     pub text_fields: Vec<String>,
-    /// Per name, the numbers that mean "no value".
-    pub invalid: HashMap<String, Vec<f64>>,
-    /// Per name, the smallest and largest plausible number.
-    pub limits: HashMap<String, (f64, f64)>,
     /// How numbers are written.
     pub decimal: Decimal,
     /// What may stand behind a number and means nothing: units.
     pub suffixes: Vec<String>,
     /// Names whose contents are in another notation: there a decimal number is none.
     pub hex_fields: Vec<String>,
-    /// Per name, what is done to its number.
-    pub treatment: HashMap<String, Rule>,
+    /// Per name, what is done to its value.
+    pub options: HashMap<String, Options>,
 }
 
 /// What a line says.
@@ -128,21 +123,7 @@ impl Rules {
             Raw::Json(_) => return Err("is no single value".to_owned()),
             Raw::Text(text) => self.text_value(name, text)?,
         };
-        let Some(number) = super::rule::number(&value) else { return Ok(Some(value)) };
-        if self.invalid.get(name).is_some_and(|invalid| invalid.contains(&number)) {
-            return Ok(None);
-        }
-        let value = match self.treatment.get(name) {
-            Some(rule) => rule.apply(value)?,
-            None => value,
-        };
-        let number = super::rule::number(&value).unwrap_or(number);
-        match self.limits.get(name) {
-            Some((low, high)) if number < *low || number > *high => {
-                Err(format!("{number} is not between its limits {low} and {high}"))
-            }
-            _ => Ok(Some(value)),
-        }
+        self.options.get(name).map_or(Ok(Some(value.clone())), |options| options.take(value))
     }
 
     /// The number without a unit that may stand behind it.
@@ -157,7 +138,10 @@ impl Rules {
             text if self.text_fields.iter().any(|field| field == name) => {
                 Value::text(text).ok_or_else(|| format!("text is longer than {MAX_TEXT_BYTES} bytes"))
             }
-            text => value::value(self.without_suffix(text), self.decimal),
+            text => match self.options.get(name).and_then(|options| options.word(text)) {
+                Some(meant) => meant,
+                None => value::value(self.without_suffix(text), self.decimal),
+            },
         }
     }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::decode::shape::Plain;
 
 fn utc() -> Local<'static> {
     Local { zone: None, arrival: Timestamp::EPOCH }
@@ -16,12 +17,10 @@ fn rules(form: Form) -> Rules {
         sensor_field: None,
         time_field: None,
         text_fields: vec![],
-        invalid: HashMap::new(),
-        limits: HashMap::new(),
         decimal: Decimal::Point,
         suffixes: vec![],
         hex_fields: vec![],
-        treatment: HashMap::new(),
+        options: HashMap::new(),
     }
 }
 
@@ -170,8 +169,9 @@ fn numbers_of_an_object_are_fields() {
 fn declared_values_are_absent_and_implausible_ones_refused() {
     let mut rules = regex(&["^(?<id>[0-9A-F]+): (?<v>[-0-9.]+)$"]);
     rules.sensor_field = Some("id".into());
-    rules.invalid.insert("v".into(), vec![-127.0, 85.0]);
-    rules.limits.insert("v".into(), (-55.0, 125.0));
+    let invalid = vec![Plain::Decimal(-127.0), Plain::Decimal(85.0)];
+    let options = Options { invalid, min: Some(-55.0), max: Some(125.0), ..Options::default() };
+    rules.options.insert("v".into(), options);
     check(&rules, &[("28FF: 21.5", "@28FF v=21.5"), ("28FF: -127.00", "@28FF"), ("28FF: 126", "@28FF !v")]);
 }
 

@@ -1,16 +1,8 @@
 //! The text of one value into a value: numbers as the text writes them, words for switches.
 
+use crate::decode::number;
+use crate::decode::shape::Decimal;
 use crate::model::Value;
-
-/// How numbers are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Decimal {
-    /// `21.5`
-    #[default]
-    Point,
-    /// `21,5`
-    Comma,
-}
 
 /// A number (whole if it is written so), or `on`, `off`, `true`, `false` in any case; otherwise why not.
 pub(super) fn value(text: &str, decimal: Decimal) -> Result<Value, String> {
@@ -19,48 +11,15 @@ pub(super) fn value(text: &str, decimal: Decimal) -> Result<Value, String> {
     let joined = text.strip_prefix(['+', '-']).filter(|rest| rest.starts_with(' '));
     let joined = joined.map(|rest| format!("{}{}", &text[..1], rest.trim_start()));
     let text = joined.as_deref().unwrap_or(text);
-    let refuse = |why: &str| Err(format!("`{}` {why}", shortened(text)));
     if text.is_empty() {
         return Err("is empty".to_owned());
     }
-    match switch(text) {
-        Some(on) => return Ok(Value::Bool(on)),
-        None if !looks_like_a_number(text, decimal) => return refuse("is not a number"),
-        None => {}
+    match (number::state(text), number::parse_marked(text, decimal)) {
+        (Some(on), _) => Ok(Value::Bool(on)),
+        (None, Some(Ok(value))) => Ok(value),
+        (None, Some(Err(unfit))) => Err(format!("`{}` {unfit}", shortened(text))),
+        (None, None) => Err(format!("`{}` is not a number", shortened(text))),
     }
-    if let Ok(whole) = text.parse::<i64>() {
-        return Ok(Value::I64(whole));
-    }
-    if let Ok(whole) = text.parse::<u64>() {
-        return Ok(Value::unsigned(whole));
-    }
-    let parsed = match decimal {
-        Decimal::Point => text.parse::<f64>(),
-        Decimal::Comma => text.replace(',', ".").parse::<f64>(),
-    };
-    match parsed.ok().and_then(Value::float) {
-        Some(value) => Ok(value),
-        None => refuse("is not a finite number"),
-    }
-}
-
-fn switch(text: &str) -> Option<bool> {
-    let is = |word: &str| text.eq_ignore_ascii_case(word);
-    match text {
-        _ if is("on") || is("true") => Some(true),
-        _ if is("off") || is("false") => Some(false),
-        _ => None,
-    }
-}
-
-/// Digits with a sign, one decimal mark and an exponent; no `inf`, no `nan`, no grouping, nothing around.
-fn looks_like_a_number(text: &str, decimal: Decimal) -> bool {
-    let mark = match decimal {
-        Decimal::Point => b'.',
-        Decimal::Comma => b',',
-    };
-    let digits = text.bytes().any(|b| b.is_ascii_digit());
-    digits && text.bytes().all(|b| b.is_ascii_digit() || b == mark || matches!(b, b'+' | b'-' | b'e' | b'E'))
 }
 
 /// At most 40 characters of a text, for a message.
@@ -90,7 +49,7 @@ mod tests {
         check("18446744073709551615", point, Some(Value::U64(u64::MAX)));
         check("OFF", point, Some(Value::Bool(false)));
         check("true", point, Some(Value::Bool(true)));
-        for text in ["", " ", "nan", "inf", "-", "---.-", "1e999", "21.5C", "0x1A", "1,5", "1.2.3", "1_0", "٣"] {
+        for text in ["", " ", "nan", "inf", "-", "---.-", "1e999", "21.5C", "0x1A", "1,5", "1.2.3", "1_0", "٣", "18446744073709551616", "1e"] {
             check(text, point, None);
         }
         check("1013,2", comma, Some(Value::F64(1013.2)));

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::decode::arithmetic::{double, shifted};
+use crate::decode::shape::Options;
 use crate::model::Value;
 
 /// How the bits of one or more registers are to be read.
@@ -97,16 +99,10 @@ pub struct Shape {
     pub order: Order,
     /// Lowest and highest bit of a field, if not all of it; the flag asks for a `Bool`.
     pub bits: Option<(u8, u8, bool)>,
-    /// Multiplied with the raw value, if not 1.
-    pub scale: Option<f64>,
-    /// Added after scaling, if not 0.
-    pub offset: Option<f64>,
     /// Raw contents (after ordering the bytes) that mean "no value".
     pub invalid: Vec<u64>,
-    /// Smallest plausible value.
-    pub min: Option<f64>,
-    /// Largest plausible value.
-    pub max: Option<f64>,
+    /// What is done to the value.
+    pub options: Options,
     /// How many registers a string has; 0 for everything else.
     pub registers: u16,
 }
@@ -132,6 +128,13 @@ pub enum Absent {
 }
 
 impl Point {
+    /// The first and the last entry of the reply that it needs.
+    pub fn span(&self) -> (u16, u16) {
+        let last = self.at + self.shape.width().max(1) - 1;
+        let exponent = self.exponent_at.unwrap_or(self.at);
+        (self.at.min(exponent), last.max(exponent))
+    }
+
     /// The value of a single bit, from the reply's data.
     pub fn bit(&self, data: &[u8]) -> Result<Value, Absent> {
         let (byte, bit) = (usize::from(self.at / 8), self.at % 8);
@@ -148,7 +151,7 @@ impl Point {
         };
         let bytes = bytes_at(self.at, self.shape.width())?;
         if self.shape.kind == Type::String {
-            return text(self.shape.order, bytes);
+            return self.shape.treated(text(self.shape.order, bytes)?);
         }
         let raw = self.shape.order.bits(bytes);
         let exponent = match self.exponent_at {
@@ -196,7 +199,7 @@ impl Shape {
         }
         if let Some((low, high, as_bool)) = self.bits {
             let field = raw >> low & (u64::MAX >> (63 - (high - low)));
-            return Ok(if as_bool { Value::Bool(field == 1) } else { self.plausible(Value::unsigned(field))? });
+            return if as_bool { Ok(Value::Bool(field == 1)) } else { self.treated(Value::unsigned(field)) };
         }
         let value = match self.kind {
             Type::Bool => return Ok(Value::Bool(raw != 0)),
@@ -209,50 +212,28 @@ impl Shape {
             Type::Bcd16 | Type::Bcd32 => Value::I64(bcd(raw)?),
             Type::String => return Err(Absent::Refused("is no number".to_owned())),
         };
-        self.plausible(self.scaled(value, exponent)?)
+        self.treated(raised(value, exponent)?)
     }
 
-    fn scaled(&self, value: Value, exponent: i32) -> Result<Value, Absent> {
-        let value = match (value, exponent) {
-            (value, 0) => value,
-            (Value::I64(v), 1..) => {
-                let exact = 10i64.checked_pow(exponent as u32).and_then(|factor| v.checked_mul(factor));
-                exact.map_or_else(|| finite(v as f64 * 10f64.powi(exponent)), |v| Ok(Value::I64(v)))?
-            }
-            (value, 1..) => finite(number(&value) * 10f64.powi(exponent))?,
-            // Dividing by a power of ten is rounded once and right: 2302 / 10 is 230.2, 2302 * 0.1 is not.
-            (value, _) => finite(number(&value) / 10f64.powi(-exponent))?,
-        };
-        if self.scale.is_none() && self.offset.is_none() {
-            return Ok(value);
-        }
-        let scaled = multiply(number(&value), self.scale.unwrap_or(1.0));
-        finite(scaled + self.offset.unwrap_or(0.0))
-    }
-
-    fn plausible(&self, value: Value) -> Result<Value, Absent> {
-        let v = number(&value);
-        match (self.min, self.max) {
-            (Some(min), _) if v < min => Err(Absent::Refused(format!("{v} is below its min {min}"))),
-            (_, Some(max)) if v > max => Err(Absent::Refused(format!("{v} is above its max {max}"))),
-            _ => Ok(value),
+    fn treated(&self, value: Value) -> Result<Value, Absent> {
+        match self.options.take(value) {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) => Err(Absent::Declared),
+            Err(words) => Err(Absent::Refused(words)),
         }
     }
 }
 
-/// `v * scale`; a scale like 0.1 or 0.001 divides by 10 or 1000 instead, which gives the decimal number meant.
-fn multiply(v: f64, scale: f64) -> f64 {
-    let inverse = (1.0 / scale).round();
-    if inverse.abs() > 1.0 && 1.0 / inverse == scale { v / inverse } else { v * scale }
-}
-
-fn number(value: &Value) -> f64 {
-    match *value {
-        Value::F64(v) => v,
-        Value::I64(v) => v as f64,
-        Value::U64(v) => v as f64,
-        Value::Bool(v) => f64::from(u8::from(v)),
-        Value::Text(_) => 0.0,
+/// `value * 10^exponent`; whole numbers stay whole as long as nothing divides them.
+fn raised(value: Value, exponent: i32) -> Result<Value, Absent> {
+    if let (Value::I64(v), 1..) = (&value, exponent)
+        && let Some(exact) = 10i64.checked_pow(exponent as u32).and_then(|factor| v.checked_mul(factor))
+    {
+        return Ok(Value::I64(exact));
+    }
+    match double(&value) {
+        Some(v) if exponent != 0 => finite(shifted(v, exponent)),
+        _ => Ok(value),
     }
 }
 

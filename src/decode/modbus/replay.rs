@@ -9,6 +9,11 @@ impl Request {
         (CRC.checksum(body).to_le_bytes() == *crc).then(|| Self::decode_body(body)).flatten()
     }
 
+    /// Reads a recorded request, with a CRC or behind the header of Modbus TCP.
+    pub fn recorded(frame: &[u8]) -> Option<Self> {
+        Self::decode(frame).or_else(|| Self::decode_body(without_number(frame)?.get(4..)?))
+    }
+
     /// Reads unit, function, address and count.
     pub(super) fn decode_body(body: &[u8]) -> Option<Self> {
         let &[unit, function, ah, al, ch, cl] = body else { return None };
@@ -30,15 +35,21 @@ pub fn is_same(recorded: &[u8], request: &[u8]) -> bool {
     recorded == request || without_number(recorded).is_some_and(|body| without_number(request) == Some(body))
 }
 
-/// A recorded reply under the number of the request it answers now. One that answered another request keeps its distance.
-pub fn renumbered(reply: &[u8], recorded: &[u8], request: &[u8]) -> Vec<u8> {
-    let mut reply = reply.to_vec();
-    if without_number(recorded).is_some() && without_number(request).is_some() && reply.len() > 2 {
-        let number = |frame: &[u8]| u16::from_be_bytes([frame[0], frame[1]]);
-        let moved = number(&reply).wrapping_sub(number(recorded)).wrapping_add(number(request));
-        reply[..2].copy_from_slice(&moved.to_be_bytes());
+/// Recorded replies under the number of the request that they answer now. One that answered another request keeps its
+/// distance. What is no frame of Modbus TCP stays as it is.
+pub fn renumbered(replies: &[u8], recorded: &[u8], request: &[u8]) -> Vec<u8> {
+    let mut replies = replies.to_vec();
+    let number = |frame: &[u8]| u16::from_be_bytes([frame[0], frame[1]]);
+    if without_number(recorded).is_none() || without_number(request).is_none() {
+        return replies;
     }
-    reply
+    let mut at = 0;
+    while let Some(&[high, low, 0, 0, length_high, length_low]) = replies.get(at..at + 6) {
+        let moved = number(&[high, low]).wrapping_sub(number(recorded)).wrapping_add(number(request));
+        replies[at..at + 2].copy_from_slice(&moved.to_be_bytes());
+        at += 6 + usize::from(u16::from_be_bytes([length_high, length_low]));
+    }
+    replies
 }
 
 /// Whether the reply to the recorded request holds what `request` asks for.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::decode::shape::Options;
 use crate::model::Value;
 
 fn request(table: Table, address: u16, count: u16) -> Request {
@@ -68,11 +69,8 @@ fn the_scale_gives_the_decimal_number_that_was_meant() {
         kind: Type::U16,
         order: Order::Abcd,
         bits: None,
-        scale,
-        offset,
         invalid: vec![0xffff],
-        min: None,
-        max: Some(1000.0),
+        options: Options { scale, offset, max: Some(1000.0), ..Options::default() },
         registers: 0,
     };
     let check = |scale, offset, raw: u16, expected| {
@@ -94,11 +92,8 @@ fn bits_of_a_register_are_cut_out() {
             kind: Type::U16,
             order: Order::Abcd,
             bits: Some(bits),
-            scale: None,
-            offset: None,
             invalid: vec![],
-            min: None,
-            max: None,
+            options: Options::default(),
             registers: 0,
         };
         assert_eq!(
@@ -133,11 +128,8 @@ fn plain(kind: Type, order: Order) -> Point {
         kind,
         order,
         bits: None,
-        scale: None,
-        offset: None,
         invalid: vec![],
-        min: None,
-        max: None,
+        options: Options::default(),
         registers: 0,
     };
     Point { at: 0, exponent_at: None, shape }
@@ -201,11 +193,8 @@ fn strings_end_at_their_first_nul() {
             kind: Type::String,
             order,
             bits: None,
-            scale: None,
-            offset: None,
             invalid: vec![],
-            min: None,
-            max: None,
+            options: Options::default(),
             registers: bytes.len() as u16 / 2,
         };
         let got = Point { at: 0, exponent_at: None, shape }.value(bytes);

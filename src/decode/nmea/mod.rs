@@ -47,6 +47,8 @@ enum State {
     Inside,
     /// It was too long; passed over up to its end.
     TooLong,
+    /// In the block of tags that may stand before a sentence.
+    Tags,
 }
 
 impl Nmea {
@@ -79,7 +81,7 @@ impl Nmea {
             State::Outside => {
                 Telegram::refused(&held, "sentence", "does not begin with $ (noise, or a wrong baud rate or format)")
             }
-            State::TooLong => return,
+            State::TooLong | State::Tags => return,
         });
     }
 
@@ -133,12 +135,16 @@ impl Decoder for Nmea {
     fn push(&mut self, bytes: &[u8], context: &Context<'_>, out: &mut Vec<Telegram>) {
         for &byte in bytes {
             match byte {
+                // A tag block (NMEA 4.10) before the sentence: `\s:st1,c:1772366399*00\`.
+                b'\\' if self.state == State::Outside && self.held.is_empty() => self.state = State::Tags,
+                b'\\' if self.state == State::Tags => self.state = State::Outside,
+                _ if self.state == State::Tags && !matches!(byte, b'\r' | b'\n') => {}
                 b'$' => self.begin(byte, out),
                 b'!' if self.held.is_empty() => self.begin(byte, out),
                 b'\r' | b'\n' => {
                     match self.state {
                         State::Inside => self.whole(context, out),
-                        State::Outside | State::TooLong => self.cut(out, ""),
+                        State::Outside | State::TooLong | State::Tags => self.cut(out, ""),
                     }
                     self.state = State::Outside;
                 }
@@ -162,7 +168,11 @@ impl Decoder for Nmea {
         self.is_first = true;
     }
 
-    fn finish(&mut self, _: &Context<'_>, out: &mut Vec<Telegram>) {
+    fn finish(&mut self, context: &Context<'_>, out: &mut Vec<Telegram>) {
+        // A recording may end without a line end; a checksum that fits says that nothing is missing.
+        if self.state == State::Inside && self.held.contains(&b'*') && self.body(&self.held).is_ok() {
+            self.whole(context, out);
+        }
         self.cut(out, "is cut off: the stream ends before it does");
         self.restart();
     }

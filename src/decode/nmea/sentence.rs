@@ -101,7 +101,11 @@ impl Taker<'_, '_> {
     }
 
     fn number(&mut self, name: &str, unit: &str, cell: usize) {
-        self.take(name, unit, decimal(self.cells.at(cell)));
+        let value = decimal(self.cells.at(cell)).map(|value| match value {
+            Ok(Value::F64(v)) if unit == "°" && !(-180.0..=360.0).contains(&v) => Err(format!("{v} is no direction")),
+            other => other,
+        });
+        self.take(name, unit, value);
     }
 
     fn position(&mut self, first: usize) {
@@ -197,8 +201,15 @@ impl Taker<'_, '_> {
 
     fn plain(&mut self, kind: &str) {
         let Some((_, columns)) = PLAIN.iter().find(|(known, _)| *known == kind) else { return };
-        // NMEA 2.3 added a mode: N means that nothing in the sentence is valid.
-        if kind == "VTG" && self.cells.at(9) == "N" {
+        let says_nothing = match kind {
+            // NMEA 2.3 added a mode: N means that nothing in the sentence is valid.
+            "VTG" => self.cells.at(9) == "N",
+            // Without a fix the dilutions are 99.99.
+            "GSA" => self.cells.at(2) == "1",
+            "ROT" => self.cells.at(2) == "V",
+            _ => false,
+        };
+        if says_nothing {
             return;
         }
         for (name, unit, cell, letter) in *columns {

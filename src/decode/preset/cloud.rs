@@ -8,6 +8,10 @@ use crate::decode::found::MAX_BATCH;
 use crate::model::{Fields, Timestamp};
 
 pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded, String> {
+    if message.levels().last() == Some(&"rejected") {
+        // The answer to a request of somebody's.
+        return Ok(Decoded::default());
+    }
     let top = message.json()?;
     let mut decoded = Decoded::default();
     if let Some(events) = top.list() {
@@ -24,9 +28,6 @@ pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded
         by_device(&top, message, names, &mut decoded)?;
     } else {
         event_or_entry(&top, message, names, &mut decoded)?;
-    }
-    if decoded.readings.is_empty() && decoded.refused.is_empty() && top.list().is_some_and(<[_]>::is_empty) {
-        return Err("payload is an empty array".to_owned());
     }
     decoded.or_reasons()
 }
@@ -58,6 +59,14 @@ fn event_or_entry(
     if event.get("values").is_some() {
         return entry(event, None, message, names, decoded);
     }
+    if is_plain_telemetry(message.topic) && matches!(event, Node::Map(_)) {
+        return one(Frame::default(), event, "", names, decoded);
+    }
+    let kind = event.get("eventType").or_else(|| event.get("type")).and_then(|kind| kind.text());
+    if kind.is_some_and(|kind| kind.starts_with("Microsoft.") && !kind.ends_with(".DeviceTelemetry")) {
+        // A device came or went, a subscription is to be confirmed.
+        return Ok(());
+    }
     let body =
         event.at(&["data", "body"]).ok_or("no envelope that is known here (AWS shadow, Azure event, ThingsBoard)")?;
     if let Node::Text(_) = body {
@@ -74,13 +83,17 @@ fn event_or_entry(
     one(Frame { sensor, at }, body, "data.body", names, decoded)
 }
 
+/// ThingsBoard's devices may send `{"temp": 21.5}` alone.
+fn is_plain_telemetry(topic: &str) -> bool {
+    topic == "v1/devices/me/telemetry"
+}
+
 /// `{"device": [{"ts": …, "values": {…}}, …], …}`
 fn is_by_device(top: &Node<'_>) -> bool {
     let Node::Map(members) = top else { return false };
-    !members.is_empty()
-        && members
-            .iter()
-            .all(|(_, node)| node.list().is_some_and(|l| !l.is_empty() && l.iter().all(|e| e.get("values").is_some())))
+    let is_entries = |node: &Node<'_>| node.list().is_some_and(|l| l.iter().all(|e| e.get("values").is_some()));
+    let has_any = members.iter().any(|(_, node)| node.list().is_some_and(|l| !l.is_empty()));
+    has_any && members.iter().all(|(_, node)| is_entries(node))
 }
 
 fn by_device(top: &Node<'_>, message: &Message<'_>, names: &mut Names, decoded: &mut Decoded) -> Result<(), String> {
@@ -113,8 +126,8 @@ fn one(frame: Frame, node: &Node<'_>, path: &str, names: &mut Names, decoded: &m
     let mut taken = Taken::new(None, &mut decoded.refused);
     walk::every(node, path, Style::PLAIN, names, &mut taken);
     let fields = taken.fields;
-    if fields.is_empty() {
-        return Err("holds no number and no boolean".to_owned());
+    if !matches!(node, Node::Map(_) | Node::List(_)) && fields.is_empty() {
+        return Err(format!("is {}, not a number", node.kind()));
     }
     decoded.take(frame, fields);
     Ok(())

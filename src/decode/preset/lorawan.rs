@@ -20,11 +20,15 @@ pub(super) fn things_stack(message: &Message<'_>, names: &mut Names) -> Result<D
     let uplink = top.get("uplink_message").ok_or("payload holds no `uplink_message`")?;
     let sensor = top.at(&["end_device_ids", "device_id"]).and_then(|id| id.text()).map(str::to_owned);
     let mut decoded = Decoded::default();
-    let at = message.time(top.get("received_at"), &mut decoded).map_err(|e| format!("at `/received_at`: {e}"))?;
+    let received = top.get("received_at").or_else(|| uplink.get("received_at"));
+    let at = message.time(received, &mut decoded).map_err(|e| format!("at `/received_at`: {e}"))?;
     let mut taken = Taken::new(None, &mut decoded.refused);
     match uplink.get("decoded_payload") {
         Some(payload @ Node::Map(_)) => walk::every(payload, "decoded_payload", FORMATTED, names, &mut taken),
-        _ => taken.refuse("`decoded_payload` is missing: the application has no payload formatter"),
+        None | Some(Node::Null) => {
+            taken.refuse("`decoded_payload` is missing: the application has no payload formatter");
+        }
+        Some(other) => taken.refuse(format_args!("`decoded_payload` is {}, not an object", other.kind())),
     }
     // The stack leaves out what is zero, so an uplink without a count is the first one.
     let count = uplink.get("f_cnt");
@@ -55,13 +59,17 @@ pub(super) fn chirpstack(message: &Message<'_>, names: &mut Names) -> Result<Dec
     let at = message.time(top.get("time"), &mut decoded).map_err(|e| format!("at `/time`: {e}"))?;
     let mut taken = Taken::new(None, &mut decoded.refused);
     if is_status {
-        for key in ["margin", "batteryLevel", "externalPowerSource"] {
+        let says = |key: &str| matches!(top.get(key), Some(Node::Scalar(Value::Bool(true))));
+        // A device on mains, or one that does not know, is said to have 0 %.
+        let has_level = !says("externalPowerSource") && !says("batteryLevelUnavailable");
+        for key in ["margin", "batteryLevel", "externalPowerSource"].iter().filter(|key| has_level || **key != "batteryLevel") {
             top.get(key).into_iter().for_each(|node| walk::every(node, key, Style::PLAIN, names, &mut taken));
         }
     } else {
         match top.get("object") {
             Some(object @ Node::Map(_)) => walk::every(object, "object", FORMATTED, names, &mut taken),
-            _ => taken.refuse("`object` is missing: the device profile has no codec"),
+            None | Some(Node::Null) => taken.refuse("`object` is missing: the device profile has no codec"),
+            Some(other) => taken.refuse(format_args!("`object` is {}, not an object", other.kind())),
         }
         top.get("fCnt").into_iter().for_each(|node| walk::every(node, "fCnt", Style::PLAIN, names, &mut taken));
         heard(top.get("rxInfo"), "rxInfo", names, &mut taken);

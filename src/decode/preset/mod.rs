@@ -189,7 +189,8 @@ impl Decoded {
         decoded.or_reasons()
     }
 
-    /// Everything under a node as one reading; the reason why not if there is nothing.
+    /// Everything under a node as one reading. An object of nothing but texts and nulls (a button, a sensor without a value)
+    /// is no reading and no fault.
     fn whole(
         mut self,
         frame: Frame,
@@ -202,8 +203,8 @@ impl Decoded {
         walk::every(node, path, style, names, &mut taken);
         let fields = taken.fields;
         self.take(frame, fields);
-        if self.readings.is_empty() && self.refused.is_empty() {
-            return Err("payload holds no number and no state".to_owned());
+        if self.readings.is_empty() && self.refused.is_empty() && !matches!(node, Node::Map(_) | Node::List(_)) {
+            return Err(format!("payload is {} where an object is expected", node.kind()));
         }
         self.or_reasons()
     }

@@ -49,6 +49,10 @@ pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded
 
 fn event(line: &str, message: &Message<'_>, names: &mut Names, decoded: &mut Decoded) -> Result<(), String> {
     let top = json::parse(line)?;
+    if top.get("model").is_none() && (top.get("frames").is_some() || top.get("lvl").is_some()) {
+        // Its own statistics and log.
+        return Ok(());
+    }
     let model = top.get("model").and_then(|model| model.text()).ok_or("event names no `model`")?;
     let mut sensor = model.to_owned();
     for key in ["channel", "id"] {
@@ -73,9 +77,6 @@ fn event(line: &str, message: &Message<'_>, names: &mut Names, decoded: &mut Dec
     }
     let fields = taken.fields;
     let known = decoded.readings.iter().any(|m| m.sensor.as_ref() == Some(&sensor) && m.at == at && m.fields == fields);
-    if fields.is_empty() && decoded.refused.is_empty() {
-        return Err("event holds no number".to_owned());
-    }
     if !known {
         decoded.take(Frame { sensor: Some(sensor), at }, fields);
     }

@@ -8,7 +8,10 @@ use super::{Decoded, Frame, Message, Names, Style};
 
 const STYLE: Style = Style {
     skip: |path, key| {
-        matches!(key, "ts" | "minute_ts" | "by_minute" | "unixtime" | "errors" | "last_sync_ts")
+        matches!(key, "ts" | "by_minute" | "unixtime" | "errors" | "timestamp")
+            // Times of their own: when a minute, a timer, a movement began.
+            || key.ends_with("_ts")
+            || key.ends_with("_started_at")
             || (key == "id" && !path.is_empty())
             || (path == "sys"
                 && matches!(key, "cfg_rev" | "kvs_rev" | "schedule_rev" | "webhook_rev" | "available_updates"))
@@ -19,9 +22,9 @@ const STYLE: Style = Style {
 pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded, String> {
     let levels = message.levels();
     match levels.as_slice() {
-        ["shellies", "announce" | "command"] | ["shellies", _, "announce" | "info" | "command"] | [.., "command"] => {
-            Ok(Decoded::default())
-        }
+        ["shellies", "announce" | "command"] | ["shellies", _, "announce" | "info" | "command"]
+        | [.., "command"]
+        | [.., "debug", "log"] => Ok(Decoded::default()),
         ["shellies", device, path @ ..] if !path.is_empty() => first_generation(message, device, path, names),
         [prefix @ .., "status", component] => {
             let frame = Frame { sensor: Some(prefix.join("/")), at: None };
@@ -37,18 +40,27 @@ pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded
 }
 
 /// One channel of a device is a sensor, the last level its field: `relay/0` with `power` and `energy`. What stands on the
-/// channel's own topic is its state.
+/// channel's own topic is its state, or the one value that it measures. Objects hold several fields: those of `status`
+/// are the device's or channel's own.
 fn first_generation(message: &Message<'_>, device: &str, path: &[&str], names: &mut Names) -> Result<Decoded, String> {
     if message.is_structured() {
-        let frame = Frame { sensor: Some(device.to_owned()), at: None };
-        return Decoded::default().whole(frame, &message.json()?, &path.join("."), STYLE, names);
+        let (sensor, path) = match path.split_last() {
+            Some((&"status", channel)) => ([&[device], channel].concat().join("/"), String::new()),
+            _ => (device.to_owned(), path.join(".")),
+        };
+        let frame = Frame { sensor: Some(sensor), at: None };
+        return Decoded::default().whole(frame, &message.json()?, &path, STYLE, names);
     }
     let channel = message.topic.strip_prefix("shellies/").unwrap_or(message.topic);
     match channel.rsplit_once('/') {
         Some((channel, field)) if field.parse::<u8>().is_err() => {
             Decoded::single(channel.to_owned(), field, message.plain()?, names)
         }
-        _ => Decoded::single(channel.to_owned(), "state", message.plain()?, names),
+        _ => {
+            let is_measured = path.first().is_some_and(|kind| kind.starts_with("ext_") || *kind == "adc");
+            let field = if is_measured { "value" } else { "state" };
+            Decoded::single(channel.to_owned(), field, message.plain()?, names)
+        }
     }
 }
 

@@ -25,9 +25,17 @@ fn read(text: &[u8], _: &Context<'_>, telegram: &mut Telegram) {
     {
         return telegram.refuse("block", why);
     }
-    for object in lines(text).filter_map(Object::new).filter(|object| !object.is_history) {
-        let [group] = object.groups[..] else { continue };
-        match content(&object, group) {
+    let objects: Vec<Object<'_>> = lines(text).filter_map(Object::new).collect();
+    let has_present = |code: &str| objects.iter().any(|other| other.code == code && !other.is_history);
+    for object in &objects {
+        let counts = !object.is_history || (object.is_first_period && !has_present(object.code));
+        let group = match object.groups[..] {
+            [group] if counts => group,
+            // A maximum and when it was.
+            [group, when] if counts && is_moment(when) => group,
+            _ => continue,
+        };
+        match content(object, group) {
             Content::Number(value, unit) => {
                 let unit = unit.map(str::to_owned);
                 telegram.measures.push(Measure { unit, ..Measure::new(object.code, value) });
@@ -36,6 +44,12 @@ fn read(text: &[u8], _: &Context<'_>, telegram: &mut Telegram) {
             Content::Other => {}
         }
     }
+}
+
+/// `2602281230`, `26-02-28 12:30`, `1602291200`.
+fn is_moment(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    (8..=14).contains(&digits) && text.bytes().all(|b| b.is_ascii_digit() || b" -:.".contains(&b))
 }
 
 fn check_block(block: &[u8]) -> Result<(), String> {

@@ -10,9 +10,17 @@ pub(super) struct Object<'a> {
     pub(super) code: &'a str,
     /// An earlier value, kept by the meter: `*01`, `&12`.
     pub(super) is_history: bool,
+    /// With the suffix `*00`: some meters give the present value no other.
+    pub(super) is_first_period: bool,
     /// The contents of the parentheses.
     pub(super) groups: Vec<&'a str>,
 }
+
+/// Units that stand behind a number without an asterisk.
+const UNITS: [&str; 34] = [
+    "Wh", "kWh", "MWh", "GWh", "W", "kW", "MW", "varh", "kvarh", "Mvarh", "var", "kvar", "Mvar", "VAh", "kVAh", "VA", "kVA",
+    "V", "kV", "mV", "A", "mA", "Hz", "%", "°", "°C", "m3", "m³", "l", "m3/h", "GJ", "MJ", "h", "s",
+];
 
 impl<'a> Object<'a> {
     /// Takes a line apart; `None` if it has no parentheses, or something stands outside of them.
@@ -27,8 +35,9 @@ impl<'a> Object<'a> {
         }
         let code = code.trim();
         let end = code.find(['*', '&']).unwrap_or(code.len());
-        let is_history = !matches!(&code[end..], "" | "*255");
-        Some(Self { code: &code[..end], is_history, groups })
+        let suffix = &code[end..];
+        let (is_history, is_first_period) = (!matches!(suffix, "" | "*255"), matches!(suffix, "*00" | "&00"));
+        Some(Self { code: &code[..end], is_history, is_first_period, groups })
     }
 
     /// The M-Bus channel of `0-n:…`.
@@ -44,6 +53,11 @@ impl<'a> Object<'a> {
         let (c, d) = (parts.next()??, parts.next()??);
         let e = parts.next().unwrap_or(Some(0))?;
         parts.next().is_none().then_some([c, d, e])
+    }
+
+    /// Whether it names something: serial numbers, versions, addresses.
+    fn is_identifier(&self) -> bool {
+        matches!(self.quantity(), Some([0, 0 | 1 | 2 | 9, _] | [96, 1 | 2 | 13, _]))
     }
 
     /// Whether the object measures something even though it bears no unit.
@@ -73,16 +87,17 @@ pub(super) enum Content<'a> {
 pub(super) fn content<'a>(object: &Object<'_>, group: &'a str) -> Content<'a> {
     let (number, unit) = match group.split_once('*') {
         Some((number, unit)) => (number, Some(unit.trim())),
+        // Some meters leave out the asterisk: `123.34kWh`. An identifier in hexadecimal may begin with digits, too.
         None => {
-            // Some meters leave out the asterisk: `123.34kWh`.
-            let end =
-                group.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(group.len());
+            let end = group.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(group.len());
             let (number, unit) = group.split_at(end);
-            let unit = unit.trim();
-            let is_unit = !number.is_empty() && unit.starts_with(|c: char| c.is_alphabetic() || "%°".contains(c));
-            (if is_unit { number } else { group }, is_unit.then_some(unit))
+            let is_unit = !number.is_empty() && UNITS.contains(&unit.trim());
+            if is_unit { (number, Some(unit.trim())) } else { (group, None) }
         }
     };
+    if object.is_identifier() {
+        return Content::Other;
+    }
     let unit = unit.filter(|unit| !unit.is_empty());
     if unit.is_none() && !object.is_plain_quantity() {
         return Content::Other;
@@ -136,6 +151,13 @@ mod tests {
             "1-3:0.2.8(50)",
             "F.F(00000000)",
             "0-1:24.1.0(003)",
+            "0-0:96.1.1(4B414C37303035)",
+            "0-1:96.1.1(37464C4F32313139)",
+            "0-0:96.1.255*255(1ESY1)",
+            "1-0:0.0.0(0A01454D48)",
+            "0.0.0(4E)",
+            "C.1.0(12E4)",
+            "0.2.2(22A)",
         ] {
             check(text, Content::Other);
         }

@@ -13,6 +13,7 @@ fn decoder(spec: &[&str]) -> Decoder {
             "@each" => shape.each = Some(pointer),
             "@format" => shape.format = Format::new(pointer.as_str().trim_start_matches('/')).unwrap(),
             "@sensor" => shape.sensor = Some(pointer),
+            "@text" => shape.texts.push(FieldName::new(pointer.as_str().trim_start_matches('/')).unwrap()),
             field => shape.fields.push((FieldName::new(field).unwrap(), pointer)),
         }
     }
@@ -48,12 +49,25 @@ fn check(spec: &[&str], payload: &str, expected: &str) {
 #[test]
 fn pointers_name_the_fields() {
     check(
-        &["temp=/t", "hum=/d/h", "state=/s", "none=/n"],
+        &["temp=/t", "hum=/d/h", "state=/s", "none=/n", "@text=/state"],
         r#"{"t":21.5,"d":{"h":44},"s":"ok","n":null,"x":1}"#,
         r#"temp=F64(21.5) hum=I64(44) state=Text("ok")"#,
     );
     check(&["a=/v/0", "b=/v/1"], r#"{"v":[1,18446744073709551615]}"#, "a=I64(1) b=U64(18446744073709551615)");
     check(&["v="], "21.5", "v=F64(21.5)");
+}
+
+#[test]
+fn a_text_where_a_field_is_declared_is_what_it_stands_for() {
+    check(&["t=/t"], r#"{"t":" 21.5 "}"#, "t=F64(21.5)");
+    check(&["t=/t"], r#"{"t":"ON"}"#, "t=Bool(true)");
+    check(&["t=/t", "@text=/t"], r#"{"t":"21.5"}"#, r#"t=Text("21.5")"#);
+    for text in ["nan", "unavailable", "", "21,5", "21.5 °C", "heating"] {
+        let told = told(&mut decoder(&["t=/t", "h=/h"]), &format!(r#"{{"t":"{text}","h":1}}"#));
+        assert!(told.starts_with("h=I64(1)\n! field `t` at `/t` is a text:"), "{told}");
+    }
+    let long = told(&mut decoder(&["t=/t"]), &format!(r#"{{"t":"{}"}}"#, "9".repeat(300)));
+    assert!(long.contains("beyond 64 bits"), "{long}");
 }
 
 #[test]
@@ -77,6 +91,9 @@ fn one_bad_field_costs_one_field() {
          field `b` (`18446744073709551616`) is a whole number beyond 64 bits",
     );
     check(&[], r#"{"a.b":2,"a":{"b":3}}"#, "a_b=I64(2)\n! two values for one field `a_b`: the first is kept");
+    check(&["a=/a"], r#"{"a":null,"b":2}"#, "");
+    check(&["a=/a", "b=/b"], r#"{"a":null}"#, "");
+    check(&[], r#"{"a":null,"b":{"c":null}}"#, "");
     check(&["a=/a"], r#"{"b":2}"#, "refused: nothing at `/a` for field `a`");
     check(&["a=/a"], r#"{"a":[]}"#, "refused: field `a` at `/a` is an array, not a value; no field is left");
 }
@@ -89,7 +106,7 @@ fn an_array_of_readings_with_times_is_a_batch() {
         "@2026-03-01T11:59:50.000Z t=F64(21.5)\nt=I64(2)\n! [1]: at `/ts`: `bad` is not a time (RFC 3339, or a number \
          since 1970); [3]: a number where an object is expected; [4]: null where an object is expected",
     );
-    check(&["@time=/ts"], "[]", "refused: payload is an empty array");
+    check(&["@time=/ts"], "[]", "");
     check(&["@sensor=/id", "t=/t"], r#"[{"id":"a","t":1},{"id":"b","t":2}]"#, "a: t=I64(1)\nb: t=I64(2)");
     check(&["first=/0/t"], r#"[{"t":1},{"t":2}]"#, "first=I64(1)");
     let huge = format!("[{}1]", "1,".repeat(MAX_BATCH));
@@ -127,7 +144,7 @@ fn a_declared_form_of_the_time_is_the_only_one() {
     check(
         &["@time=/ts", "@format=/unix_s"],
         r#"{"ts":1772366400123,"t":1}"#,
-        "refused: at `/ts`: time `1772366400123` is outside the years 1970 to 9999",
+        "refused: at `/ts`: time `1772366400123` is beyond the year 9999",
     );
 }
 

@@ -9,8 +9,10 @@ use tokio::sync::Notify;
 
 use super::forms::expressions;
 use super::{Line, Reader};
-use crate::decode::line::{Decimal, Rules};
-use crate::model::SensorName;
+use crate::decode::damp::Damper;
+use crate::decode::line::Rules;
+use crate::decode::shape::{Decimal, Plain};
+use crate::model::{FieldName, SensorName};
 use crate::sources::serial::{DEFAULT_BAUD, Format, Keeper, Letters, Port};
 use crate::sources::{Claims, Recording, Source, SourceConfig};
 
@@ -81,6 +83,18 @@ pub(super) struct Config {
     /// Decimal places kept.
     #[serde(default)]
     pub(super) decimals: BTreeMap<String, u8>,
+    /// Texts that are values.
+    #[serde(default)]
+    pub(super) words: BTreeMap<String, BTreeMap<String, Plain>>,
+    /// Fields that only grow; when one falls that is noted.
+    #[serde(default)]
+    pub(super) counters: Vec<String>,
+    /// A smaller change since the last value that was taken is left out.
+    #[serde(default)]
+    pub(super) deadband: BTreeMap<String, f64>,
+    /// A value that comes sooner after the last one that was taken is left out.
+    #[serde(default)]
+    pub(super) min_interval: BTreeMap<String, Interval>,
     /// What may stand behind a number and means nothing: units.
     #[serde(default)]
     pub(super) suffixes: Vec<String>,
@@ -91,6 +105,10 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) fixed: Vec<FixedConfig>,
 }
+
+/// A time such as `"10s"`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Interval(#[serde(with = "humantime_serde")] pub(super) Duration);
 
 /// A value in a fixed place.
 #[derive(Clone, Debug, Deserialize)]
@@ -197,7 +215,7 @@ impl SourceConfig for Config {
 
     fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
         let mut source = self.checked().expect("a table without contradictions can be built");
-        source.keeper.replay(recording, over);
+        source.keeper.replay(recording, over, false);
         Some(Box::new(source))
     }
 }
@@ -228,7 +246,7 @@ impl Config {
         let skip = expressions("skip", &self.skip, &mut wrong);
         let strip = expressions("strip", &self.strip, &mut wrong);
         let form = self.form(&mut wrong);
-        let treatment = self.treatment(&mut wrong);
+        let options = self.options(&mut wrong);
         self.check_names(form.as_ref(), &mut wrong);
         let (Some(form), true) = (form, wrong.is_empty()) else { return Err(wrong) };
         let decimal = if self.decimal == DecimalMark::Comma { Decimal::Comma } else { Decimal::Point };
@@ -239,8 +257,6 @@ impl Config {
             sensor_field: self.sensor_field.clone(),
             time_field: self.time_field.clone(),
             text_fields: self.text_fields.clone(),
-            invalid: self.invalid.clone().into_iter().collect(),
-            limits: self.limits.iter().map(|(name, &[low, high])| (name.clone(), (low, high))).collect(),
             decimal,
             suffixes: self.suffixes.clone(),
             hex_fields: self
@@ -249,10 +265,14 @@ impl Config {
                 .filter(|f| f.notation != Notation::Decimal)
                 .map(|f| f.field.clone())
                 .collect(),
-            treatment,
+            options,
         };
         let (place, letters) = (self.port.clone(), Letters::default());
-        let reader = Reader { rules, sensor, drop_first: self.drop_first, place, letters, refusals: 0 };
+        let with_memory = rules.options.iter().filter(|(_, options)| options.has_memory());
+        let memory = with_memory.filter_map(|(name, options)| Some((FieldName::new(name).ok()?, options.clone())));
+        let memory = memory.collect();
+        let (drop_first, damper) = (self.drop_first, Damper::default());
+        let reader = Reader { rules, sensor, drop_first, place, letters, refusals: 0, memory, damper };
         Ok(Line { keeper: Keeper::new(port), splitter, reader, silent_after: self.silent_after })
     }
 }

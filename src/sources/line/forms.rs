@@ -1,6 +1,6 @@
 //! What a `line` table says about its lines: which form they have, and whether the names in it fit together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use regex::Regex;
 
@@ -8,7 +8,7 @@ use super::config::{
     Config, DecimalMark, Decode, FixedConfig, MAX_DELIMITER, MAX_LINE, Notation, Texts, Wanted, Wrong,
 };
 use crate::decode::line::{FixedColumn, Form, Splitter};
-use crate::decode::rule::Rule;
+use crate::decode::shape::{Options, Plain};
 use crate::model::{FieldName, MAX_FIELDS};
 
 impl Config {
@@ -29,20 +29,53 @@ impl Config {
         Splitter::new(first, self.max_line).or_any_of(&others)
     }
 
-    /// What is done to the numbers, by name.
-    pub(super) fn treatment(&self, wrong: &mut Wrong) -> HashMap<String, Rule> {
-        let names = self.scale.keys().chain(self.offset.keys()).chain(self.decimals.keys());
-        let rule = |name: &String| Rule {
-            scale: self.scale.get(name).copied(),
-            offset: self.offset.get(name).copied(),
-            decimals: self.decimals.get(name).copied(),
-            ..Rule::default()
+    /// What is done to the values, by name.
+    pub(super) fn options(&self, wrong: &mut Wrong) -> HashMap<String, Options> {
+        let names: HashSet<&String> = self.optioned().into_iter().map(|(_, name)| name).collect();
+        let options = |name: &String| {
+            let limits = self.limits.get(name);
+            Options {
+                scale: self.scale.get(name).copied(),
+                offset: self.offset.get(name).copied(),
+                decimals: self.decimals.get(name).copied(),
+                min: limits.map(|limits| limits[0]),
+                max: limits.map(|limits| limits[1]),
+                invalid: self.invalid.get(name).into_iter().flatten().copied().map(Plain::Decimal).collect(),
+                words: self.words.get(name).cloned().unwrap_or_default(),
+                counter: self.counters.contains(name),
+                deadband: self.deadband.get(name).copied(),
+                min_interval: self.min_interval.get(name).map(|interval| interval.0),
+                ..Options::default()
+            }
         };
-        let rules: HashMap<String, Rule> = names.map(|name| (name.clone(), rule(name))).collect();
-        for (name, rule) in &rules {
-            wrong.extend(rule.contradictions().into_iter().map(|(key, words)| (format!("{key}.{name}"), words)));
+        let options: HashMap<String, Options> = names.into_iter().map(|name| (name.clone(), options(name))).collect();
+        for (name, options) in &options {
+            let limits = self.limits.contains_key(name);
+            wrong.extend(options.contradictions().into_iter().map(|(key, words)| {
+                let key = if limits && matches!(key, "min" | "max") { "limits" } else { key };
+                (format!("{key}.{name}"), words)
+            }));
         }
-        rules
+        options
+    }
+
+    /// Every name that an option is given for, and the option's key.
+    fn optioned(&self) -> Vec<(&'static str, &String)> {
+        fn keyed<'c, V>(key: &'static str, table: &'c BTreeMap<String, V>) -> Vec<(&'static str, &'c String)> {
+            table.keys().map(|name| (key, name)).collect()
+        }
+        [
+            keyed("invalid", &self.invalid),
+            keyed("limits", &self.limits),
+            keyed("scale", &self.scale),
+            keyed("offset", &self.offset),
+            keyed("decimals", &self.decimals),
+            keyed("words", &self.words),
+            keyed("deadband", &self.deadband),
+            keyed("min_interval", &self.min_interval),
+            self.counters.iter().map(|name| ("counters", name)).collect(),
+        ]
+        .concat()
     }
 
     /// Keys that have no meaning for this `decode`.
@@ -170,15 +203,7 @@ impl Config {
         self.sensor_field.iter().for_each(|name| must_exist("sensor_field", name, true));
         self.time_field.iter().for_each(|name| must_exist("time_field", name, true));
         self.text_fields.iter().for_each(|name| must_exist("text_fields", name, false));
-        self.invalid.keys().for_each(|name| must_exist(&format!("invalid.{name}"), name, false));
-        self.limits.keys().for_each(|name| must_exist(&format!("limits.{name}"), name, false));
-        for (key, names) in [
-            ("scale", self.scale.keys().collect::<Vec<_>>()),
-            ("offset", self.offset.keys().collect()),
-            ("decimals", self.decimals.keys().collect()),
-        ] {
-            names.into_iter().for_each(|name| must_exist(&format!("{key}.{name}"), name, false));
-        }
+        self.optioned().into_iter().for_each(|(key, name)| must_exist(&format!("{key}.{name}"), name, false));
         self.units.keys().for_each(|name| must_exist(&format!("units.{name}"), name, false));
     }
 }

@@ -7,6 +7,7 @@
 mod config;
 mod forms;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -18,10 +19,12 @@ use tokio::time::Instant;
 use self::config::Config;
 use super::serial::{Keeper, Letters, hung_up};
 use super::{Intake, Kind, Source};
+use crate::decode::damp::Damper;
 use crate::decode::line::{Piece, Rules, Splitter};
+use crate::decode::shape::Options;
 use crate::decode::telegram::line_advice;
 use crate::decode::times::Local;
-use crate::model::{Reading, SensorName, Timestamp, TurnedAway};
+use crate::model::{FieldName, Reading, SensorName, Timestamp, TurnedAway};
 use crate::store::{Closed, Delivery};
 
 /// Refused lines in a row after which the source is told to be out of order.
@@ -52,6 +55,9 @@ struct Reader {
     letters: Letters,
     /// Lines refused since the last good one.
     refusals: u32,
+    /// Fields of which it depends on earlier values what becomes of one.
+    memory: HashMap<FieldName, Options>,
+    damper: Damper,
 }
 
 /// Why reading ended.
@@ -181,7 +187,7 @@ impl Reader {
                 if read.reading.is_some() || read.refused.is_empty() {
                     self.refusals = 0;
                 }
-                delivery.readings.extend(read.reading);
+                delivery.readings.extend(read.reading.and_then(|reading| self.damped(reading, intake)));
                 delivery.refused.extend(read.turned_away);
                 true
             }
@@ -194,7 +200,10 @@ impl Reader {
 
     fn read(&self, bytes: &[u8], now: Timestamp, intake: &Intake) -> Result<Option<Read>, String> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|error| format!("line is not UTF-8 from byte {} on", error.valid_up_to()))?;
+            .map_err(|error| {
+                let advice = line_advice(bytes).map(|advice| format!(" ({advice})")).unwrap_or_default();
+                format!("line is not UTF-8 from byte {} on{advice}", error.valid_up_to())
+            })?;
         let local = Local { zone: intake.timezone.as_ref(), arrival: now };
         let Some(decoded) = self.rules.decode(text, local)? else { return Ok(None) };
         let sensor = match (decoded.sensor, &self.sensor) {
@@ -217,6 +226,16 @@ impl Reader {
         }
         let is_cut = decoded.has_remains || decoded.is_first_refused;
         Ok(Some(Read { reading, turned_away, refused, absent: decoded.absent, is_cut }))
+    }
+
+    /// The reading without what is left out.
+    fn damped(&mut self, mut reading: Reading, intake: &Intake) -> Option<Reading> {
+        if !self.memory.is_empty() {
+            let (sensor, fields) = (reading.sensor.clone(), std::mem::take(&mut reading.fields));
+            let memory = &self.memory;
+            reading.fields = intake.damped(&mut self.damper, fields, (&sensor, reading.at), |name| memory.get(name));
+        }
+        (!reading.fields.is_empty()).then_some(reading)
     }
 
     fn refuse(&mut self, words: &str, bytes: &[u8], now: Timestamp, intake: &Intake, delivery: &mut Delivery) {

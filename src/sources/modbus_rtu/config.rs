@@ -1,6 +1,6 @@
 //! `type = "modbus-rtu"` of the site file, and what it means once it is checked.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::bus::{Framing, Pace};
 use super::device::Device;
 use super::plan::{Wanted, blocks};
 use crate::decode::modbus::{MAX_REGISTERS, Order, Shape, Table, Type};
+use crate::decode::shape::{Options, Plain, field_table};
 use crate::model::{FieldName, MAX_FIELDS, SensorName};
 use crate::sources::serial::{DEFAULT_BAUD, Format, Keeper, Port};
 use crate::sources::{Claims, Recording, Source, SourceConfig};
@@ -60,29 +61,27 @@ pub(super) struct DeviceConfig {
     registers: Vec<RegisterConfig>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RegisterConfig {
-    field: String,
-    table: Table,
-    address: u16,
-    #[serde(rename = "type")]
-    kind: Option<Type>,
-    #[serde(default)]
-    order: Order,
-    scale: Option<f64>,
-    offset: Option<f64>,
-    unit: Option<String>,
-    bit: Option<u8>,
-    bits: Option<[u8; 2]>,
-    /// How many registers a string has.
-    length: Option<u16>,
-    #[serde(default)]
-    invalid: OneOrMany,
-    min: Option<f64>,
-    max: Option<f64>,
-    /// Address of the register with the decimal exponent (SunSpec scale factor), in the same table.
-    scale_register: Option<u16>,
+field_table! {
+    pub(super) struct RegisterConfig {
+        field: String,
+        table: Table,
+        address: u16,
+        #[serde(rename = "type")]
+        kind: Option<Type>,
+        #[serde(default)]
+        order: Order,
+        bit: Option<u8>,
+        bits: Option<[u8; 2]>,
+        /// How many registers a string has.
+        length: Option<u16>,
+        #[serde(default)]
+        invalid: OneOrMany,
+        /// Strings that are values.
+        #[serde(default)]
+        words: BTreeMap<String, Plain>,
+        /// Address of the register with the decimal exponent (SunSpec scale factor), in the same table.
+        scale_register: Option<u16>,
+    }
 }
 
 /// Raw contents: one or several whole numbers, or texts such as `"0x80000000"`.
@@ -139,7 +138,7 @@ impl SourceConfig for Config {
 
     fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
         let mut source = self.checked().expect("a table without contradictions can be built");
-        source.keeper.replay(recording, over);
+        source.replay(recording, over);
         Some(Box::new(source))
     }
 }
@@ -300,19 +299,14 @@ impl RegisterConfig {
         }
         let registers = self.registers(kind, most, &mut wrong);
         let unscaled = matches!(kind, Type::Bool | Type::String) || bits.is_some();
-        let scale = self.scale.filter(|&s| s != 1.0);
-        let offset = self.offset.filter(|&o| o != 0.0);
-        if unscaled && (scale.is_some() || offset.is_some() || self.scale_register.is_some()) {
+        let options = Options { words: self.words.clone(), ..self.options() };
+        if unscaled && (options.scale.is_some() || options.offset.is_some() || self.scale_register.is_some()) {
             wrong.push(("scale", "a bit, bit field or string cannot be scaled".to_owned()));
         }
-        if scale.is_some_and(|s| s == 0.0 || !s.is_finite()) || offset.is_some_and(|o| !o.is_finite()) {
-            wrong.push(("scale", "and `offset` must be finite, and scale not zero".to_owned()));
+        if !self.words.is_empty() && kind != Type::String {
+            wrong.push(("words", "are for strings".to_owned()));
         }
-        if let (Some(min), Some(max)) = (self.min, self.max)
-            && min > max
-        {
-            wrong.push(("min", format!("{min} is above max {max}")));
-        }
+        wrong.extend(options.contradictions());
         let mut invalid = self.invalid.raw(kind).unwrap_or_else(|words| {
             wrong.push(("invalid", words));
             Vec::new()
@@ -321,7 +315,7 @@ impl RegisterConfig {
             invalid.extend(kind.not_implemented());
         }
         let shape =
-            Shape { kind, order: self.order, bits, scale, offset, invalid, min: self.min, max: self.max, registers };
+            Shape { kind, order: self.order, bits, invalid, options, registers };
         let wanted = Wanted { table: self.table, address: self.address, exponent: self.scale_register, shape };
         let (start, end) = wanted.span();
         if end > 0x1_0000 {

@@ -1,5 +1,6 @@
 //! One device: when it is asked, what came of it, and how long it is left alone when it is dead.
 
+use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
@@ -8,8 +9,10 @@ use tokio::time::Instant;
 
 use super::bus::{Bus, Outcome};
 use super::owed::Owed;
-use super::plan::Block;
-use crate::decode::modbus::{Absent, Exception};
+use super::plan::{Block, as_recorded};
+use crate::decode::damp::Damper;
+use crate::decode::modbus::{Absent, Exception, Request};
+use crate::decode::shape::Options;
 use crate::model::backoff::Backoff;
 use crate::model::{FieldName, Fields, Reading, SensorName, Timestamp, Value};
 use crate::sources::Intake;
@@ -44,6 +47,9 @@ pub(super) struct Device {
     /// Which fields were refused at the last poll: only the first of a row of refusals is kept as a dead letter.
     refused: Vec<bool>,
     letters: Letters,
+    /// Fields of which it depends on earlier values what becomes of one.
+    memory: HashMap<FieldName, Options>,
+    damper: Damper,
 }
 
 /// What one poll brings together.
@@ -71,6 +77,9 @@ impl Device {
         blocks: Vec<Block>,
     ) -> Self {
         let refused = vec![false; fields.len()];
+        let points = blocks.iter().flat_map(|block| &block.points);
+        let with_memory = points.filter(|(_, point)| point.shape.options.has_memory());
+        let memory = with_memory.map(|(field, point)| (fields[*field].clone(), point.shape.options.clone())).collect();
         let base = every.max(timeout * DEAD_PAUSE_TIMEOUTS);
         let pause = Backoff::new(base, DEAD_PAUSE_MAX.max(base));
         Self {
@@ -87,6 +96,15 @@ impl Device {
             start: 0,
             refused,
             letters: Letters::default(),
+            memory,
+            damper: Damper::default(),
+        }
+    }
+
+    /// Asks for its registers as they were asked for in a recording, if all of them were.
+    pub(super) fn plan_as_recorded(&mut self, recorded: &[Request]) {
+        if let Some(blocks) = as_recorded(self.unit, &self.blocks, recorded) {
+            self.blocks = blocks;
         }
     }
 
@@ -159,6 +177,8 @@ impl Device {
         let at = poll.at.unwrap_or_else(|| intake.clock.now());
         let values = self.fields.iter().cloned().zip(poll.values);
         let fields: Fields = values.filter_map(|(name, value)| Some((name, value?))).collect();
+        let memory = &self.memory;
+        let fields = intake.damped(&mut self.damper, fields, (&self.sensor, at), |name| memory.get(name));
         if let Ok(reading) = Reading::new(self.sensor.clone(), at, fields) {
             poll.delivery.readings.push(reading);
         }

@@ -13,15 +13,19 @@ mod tcp;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::bus::{Bus, Pace};
 use self::config::Config;
 use self::device::Device;
 use super::serial::Keeper;
-use super::{Intake, Kind, Source};
+use super::serial::recording::Step;
+use super::{Intake, Kind, Recording, Source};
+use crate::decode::modbus::Request;
 use crate::store::Closed;
 
 /// The kind's row.
@@ -56,6 +60,17 @@ enum End {
 impl ModbusRtu {
     fn new(keeper: Keeper, pace: Pace, retries: u32, devices: Vec<Device>) -> Self {
         Self { keeper, master: Master { pace, retries, devices } }
+    }
+
+    /// Reads a recording instead of the line, asking for the registers as they were asked for when it was made.
+    fn replay(&mut self, recording: Recording, over: Arc<Notify>) {
+        let asked = recording.steps.iter().filter_map(|step| match step {
+            Step::ToDevice(request) => Request::recorded(request),
+            Step::FromDevice(_) | Step::Pause(_) => None,
+        });
+        let asked: Vec<Request> = asked.collect();
+        self.master.devices.iter_mut().for_each(|device| device.plan_as_recorded(&asked));
+        self.keeper.replay(recording, over, true);
     }
 }
 

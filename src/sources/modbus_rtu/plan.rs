@@ -57,6 +57,38 @@ pub(super) fn blocks(unit: u8, wanted: &[Wanted], max_gap: u16, most: u16) -> Ve
         .collect()
 }
 
+/// The same values out of requests that were recorded, in their order; `None` if not all of them were asked for then.
+pub(super) fn as_recorded(unit: u8, planned: &[Block], recorded: &[Request]) -> Option<Vec<Block>> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for request in recorded.iter().filter(|request| request.unit == unit) {
+        if !blocks.iter().any(|block| block.request == *request) {
+            blocks.push(Block { request: *request, points: Vec::new() });
+        }
+    }
+    for block in planned {
+        for (field, point) in &block.points {
+            let (first, last) = point.span();
+            let address = |at: u16| u32::from(block.request.address) + u32::from(at);
+            let holds = |request: &Request| {
+                let begin = u32::from(request.address);
+                request.table == block.request.table
+                    && begin <= address(first)
+                    && address(last) < begin + u32::from(request.count)
+            };
+            let home = blocks.iter_mut().find(|known| holds(&known.request))?;
+            let moved = |at: u16| u16::try_from(address(at) - u32::from(home.request.address)).ok();
+            let exponent_at = match point.exponent_at {
+                Some(at) => Some(moved(at)?),
+                None => None,
+            };
+            let point = Point { at: moved(point.at)?, exponent_at, shape: point.shape.clone() };
+            home.points.push((*field, point));
+        }
+    }
+    blocks.retain(|block| !block.points.is_empty());
+    Some(blocks)
+}
+
 pub(super) fn block(
     unit: u8,
     wanted: &[Wanted],
@@ -78,17 +110,15 @@ pub(super) fn block(
 mod tests {
     use super::*;
     use crate::decode::modbus::{Order, Type};
+    use crate::decode::shape::Options;
 
     fn want(table: Table, address: u16, kind: Type, exponent: Option<u16>) -> Wanted {
         let shape = Shape {
             kind,
             order: Order::Abcd,
             bits: None,
-            scale: None,
-            offset: None,
             invalid: vec![],
-            min: None,
-            max: None,
+            options: Options::default(),
             registers: 0,
         };
         Wanted { table, address, exponent, shape }
@@ -115,6 +145,23 @@ mod tests {
         check(&many, 0, 125, &[(Holding, 0, 125), (Holding, 125, 1)]);
         check(&many, 0, 80, &[(Holding, 0, 80), (Holding, 80, 46)]);
         check(&[want(Holding, 65535, U16, None)], 0, 125, &[(Holding, 65535, 1)]);
+    }
+
+    #[test]
+    fn a_recording_is_asked_as_it_was_made() {
+        let wanted = [0, 2, 6].map(|address| want(Table::Input, address, Type::F32, None));
+        let planned = blocks(1, &wanted, 0, 125);
+        let request = |unit, address, count| Request { unit, table: Table::Input, address, count };
+        let asked = |recorded: &[Request]| {
+            let blocks = as_recorded(1, &planned, recorded)?;
+            let told = |b: &Block| (b.request.address, b.request.count, b.points.iter().map(|(f, p)| (*f, p.at)).collect());
+            Some(blocks.iter().map(told).collect::<Vec<(u16, u16, Vec<(usize, u16)>)>>())
+        };
+        let apart = [request(1, 6, 2), request(1, 0, 2), request(1, 2, 2), request(1, 6, 2)];
+        assert_eq!(asked(&apart), Some(vec![(6, 2, vec![(2, 0)]), (0, 2, vec![(0, 0)]), (2, 2, vec![(1, 0)])]));
+        assert_eq!(asked(&[request(1, 0, 10)]), Some(vec![(0, 10, vec![(0, 0), (1, 2), (2, 6)])]));
+        assert_eq!(asked(&[request(2, 0, 10)]), None);
+        assert_eq!(asked(&[request(1, 0, 7)]), None);
     }
 
     #[test]

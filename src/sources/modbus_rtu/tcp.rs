@@ -88,7 +88,7 @@ impl SourceConfig for Config {
 
     fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
         let mut source = self.checked().expect("a table without contradictions can be built");
-        source.keeper.replay(recording, over);
+        source.replay(recording, over);
         Some(Box::new(source))
     }
 }

@@ -62,7 +62,12 @@ impl Recipe {
                     place(topic, &field_name, &field.0, &mut shape, &mut slots, &mut |inner, words| {
                         note(&if inner.is_empty() { key.clone() } else { format!("{key}.{inner}") }, words);
                     });
-                    options.insert(field_name, field.0.clone());
+                    let mut field = field.0.clone();
+                    field.is_strict = field.pointer.is_some() && field.takes_texts();
+                    if field.is_strict {
+                        shape.texts.push(field_name.clone());
+                    }
+                    options.insert(field_name, field);
                 }
                 Err(e) => note(&key, e.to_string()),
             }

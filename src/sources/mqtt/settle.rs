@@ -10,9 +10,8 @@ use super::packets::Properties;
 use super::recipe::Recipe;
 use super::route::Named;
 use super::topic::BadTime;
-use crate::decode::damp::{Damper, Verdict};
+use crate::decode::damp::Damper;
 use crate::decode::found::{Decoded, Measured, Refused};
-use crate::decode::shape::Outcome;
 use crate::decode::{number, text};
 use crate::model::{Admission, Fields, Implausible, MAX_FIELDS, Reading, SensorName, Timestamp, TurnedAway, Value};
 
@@ -149,34 +148,22 @@ impl Judge<'_> {
     ) -> Fields {
         let mut kept = Fields::new();
         for (name, value) in fields {
-            let Some(options) = self.recipe.options.get(&name) else {
-                kept.push((name, value));
-                continue;
+            let shaped = match self.recipe.options.get(&name) {
+                Some(options) => options.take(value),
+                None => Ok(Some(value)),
             };
-            let value = match options.apply(value) {
-                Outcome::Value(value) => value,
-                Outcome::Absent => continue,
-                Outcome::Refused(reason) => {
-                    taken.refused.add(index, format_args!("field `{name}`: {reason}"));
-                    continue;
-                }
-            };
-            if options.has_memory() {
-                match self.damper.judge(options, sensor, &name, at, &value) {
-                    Verdict::Keep => {}
-                    Verdict::Rollover => {
-                        taken.rollovers += 1;
-                        taken.notes.push(format!("counter `{name}` of {sensor} fell: it was reset, or ran over"));
-                    }
-                    Verdict::Leave => {
-                        taken.left_out += 1;
-                        continue;
-                    }
-                }
+            match shaped {
+                Ok(value) => kept.extend(value.map(|value| (name, value))),
+                Err(reason) => taken.refused.add(index, format_args!("field `{name}`: {reason}")),
             }
-            kept.push((name, value));
         }
-        kept
+        let damped = self.damper.keep(kept, (sensor, at), |name| self.recipe.options.get(name));
+        taken.left_out += damped.left_out.len() as u64;
+        taken.rollovers += damped.fallen.len() as u64;
+        for name in damped.fallen {
+            taken.notes.push(format!("counter `{name}` of {sensor} fell: it was reset, or ran over"));
+        }
+        damped.fields
     }
 }
 

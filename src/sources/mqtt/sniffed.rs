@@ -1,4 +1,4 @@
-//! One recorded message instead of a connection: read exactly as it would be if it came from the broker.
+//! Recorded messages instead of a connection: read exactly as they would be if they came from the broker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use super::{Config, Replay};
 use crate::sources::{Intake, Recording, Source};
 use crate::store::Delivery;
 
-/// A message on a topic.
+/// Messages on their topics.
 pub(super) struct Sniffed {
     config: Config,
     recording: Recording,
@@ -29,18 +29,25 @@ impl Source for Sniffed {
         Box::pin(async move {
             let replay = Replay::new(&self.config, intake.timezone.as_ref(), intake.admission);
             let mut replay = replay.map_err(anyhow::Error::msg)?;
-            let topic = self.recording.topic.as_deref().or(replay.only_topic()).map(str::to_owned);
-            let topic = topic.context("which topic was it published on? (say so with --topic)")?;
-            let replayed = replay.message(&topic, &self.recording.payload(), intake.clock.now());
-            intake.deliver(Delivery::of(replayed.readings)).await?;
-            for why in &replayed.refused {
-                intake.stats.tap.refused(&topic, why);
-            }
-            for note in &replayed.notes {
-                tracing::info!("{topic}: {note}");
+            for recording in self.recording.before.iter().chain([&self.recording]) {
+                one(&mut replay, recording, intake).await?;
             }
             self.over.notify_one();
             std::future::pending().await
         })
     }
+}
+
+async fn one(replay: &mut Replay, recording: &Recording, intake: &Intake) -> anyhow::Result<()> {
+    let topic = recording.topic.as_deref().or(replay.only_topic()).map(str::to_owned);
+    let topic = topic.context("which topic was it published on? (say so with --topic)")?;
+    let replayed = replay.message(&topic, &recording.payload(), intake.clock.now());
+    intake.deliver(Delivery::of(replayed.readings)).await?;
+    for why in &replayed.refused {
+        intake.stats.tap.refused(&topic, why);
+    }
+    for note in &replayed.notes {
+        tracing::info!("{topic}: {note}");
+    }
+    Ok(())
 }

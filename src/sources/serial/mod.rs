@@ -179,6 +179,8 @@ pub(super) struct Keeper {
     /// What is read instead of the port, once.
     recording: Option<(Recording, Arc<Notify>)>,
     is_replay: bool,
+    /// Whether the source asks, or only listens.
+    asks: bool,
 }
 
 impl Keeper {
@@ -190,11 +192,14 @@ impl Keeper {
             tried: false,
             recording: None,
             is_replay: false,
+            asks: false,
         }
     }
 
-    /// Reads a recording instead of the port; `over` is told when all of it was read.
-    pub(super) fn replay(&mut self, recording: Recording, over: Arc<Notify>) {
+    /// Reads a recording instead of the port; `over` is told when all of it was read. A source that asks gets what was recorded
+    /// without any question as the answer to its first one.
+    pub(super) fn replay(&mut self, recording: Recording, over: Arc<Notify>, asks: bool) {
+        self.asks = asks;
         self.recording = Some((recording, over));
         self.is_replay = true;
     }
@@ -202,7 +207,7 @@ impl Keeper {
     /// The port, as soon as it can be opened; until then its condition says why not. Safe to drop.
     pub(super) async fn open(&mut self, intake: &Intake) -> Stream {
         if let Some((recording, over)) = self.recording.take() {
-            let script = Script::new(recording, &intake.stats, over);
+            let script = Script::new(recording, &intake.stats, over, self.asks);
             return Stream::new(Inner::Recording(Box::new(script)), &intake.stats);
         }
         if self.is_replay {

@@ -26,6 +26,8 @@ pub struct Recording {
     pub steps: Vec<Step>,
     /// For a message: where it was published.
     pub topic: Option<String>,
+    /// Messages that came before it, the first one first.
+    pub before: Vec<Recording>,
 }
 
 impl Recording {
@@ -37,11 +39,11 @@ impl Recording {
         }
         let text = std::str::from_utf8(&bytes).ok();
         let steps = match text {
-            Some(text) if is_dialogue(text) => dialogue(text)?,
+            Some(text) if is_dialogue(text) || (is_hex && text.lines().any(is_step)) => dialogue(text)?,
             Some(text) if is_hex => vec![Step::FromDevice(plain_hex(text)?)],
             _ => vec![Step::FromDevice(bytes)],
         };
-        Ok(Self { steps, topic: None })
+        Ok(Self { steps, ..Self::default() })
     }
 
     /// All bytes from the device, one after the other: a message's payload.
@@ -54,9 +56,12 @@ impl Recording {
     }
 }
 
+fn is_step(line: &str) -> bool {
+    line.starts_with("> ") || line.starts_with("< ")
+}
+
 fn is_dialogue(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
-    let is_step = |line: &str| line.starts_with("> ") || line.starts_with("< ");
     let mut any = false;
     lines.all(|line| {
         any |= is_step(line);
@@ -81,6 +86,8 @@ fn dialogue(text: &str) -> Result<Vec<Step>, String> {
             let millis = pause.split_whitespace().next().and_then(|n| n.parse().ok());
             let millis = millis.ok_or_else(|| at(format!("`{line}` names no pause, as @+300")))?;
             steps.push(Step::Pause(Duration::from_millis(millis)));
+        } else if !line.trim().is_empty() && !line.starts_with('#') {
+            return Err(at(format!("`{}` is no line of a dialogue (`> FF`, `< FF`, `@+300`, `# remark`)", line.escape_debug())));
         }
     }
     Ok(steps)
@@ -132,6 +139,10 @@ mod tests {
     fn what_is_no_recording_is_told_with_its_line() {
         let error = |text: &str, is_hex| Recording::read(text.into(), is_hex).unwrap_err();
         assert_eq!(error("# x\n< 0G\n", false), "line 2: `0G` are no hexadecimal bytes, as FF 01");
+        assert_eq!(
+            error("< 01\nxyz\n", true),
+            "line 2: `xyz` is no line of a dialogue (`> FF`, `< FF`, `@+300`, `# remark`)"
+        );
         assert_eq!(error("01 2\n", true), "line 1: `2` are no hexadecimal bytes, as FF 01");
         assert_eq!(error("@+x\n< 01\n", false), "line 1: `@+x` names no pause, as @+300");
     }

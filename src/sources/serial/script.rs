@@ -41,6 +41,8 @@ pub(super) struct Script {
     sending: Vec<(Instant, Vec<u8>)>,
     sleep: Pin<Box<Sleep>>,
     has_requests: bool,
+    /// What was recorded without any question, for a source that asks: the answer to its first one.
+    unasked: Vec<Step>,
     /// Whether anything was ever asked.
     is_asked: bool,
     stats: Arc<SourceStats>,
@@ -48,7 +50,12 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn new(recording: Recording, stats: &Arc<SourceStats>, over: Arc<tokio::sync::Notify>) -> Self {
+    pub(super) fn new(
+        recording: Recording,
+        stats: &Arc<SourceStats>,
+        over: Arc<tokio::sync::Notify>,
+        asks: bool,
+    ) -> Self {
         let mut exchanges =
             vec![Exchange { request: Vec::new(), steps: Vec::new(), is_used: true, served: Vec::new() }];
         for step in recording.steps {
@@ -63,10 +70,23 @@ impl Script {
         let sleep = Box::pin(sleep_until(Instant::now()));
         stats.tap.begin_replay();
         let stats = Arc::clone(stats);
-        let mut script =
-            Self { exchanges, current: 0, sending: Vec::new(), sleep, has_requests, is_asked: false, stats, over };
-        let unasked = std::mem::take(&mut script.exchanges[0].steps);
-        script.send(&unasked);
+        let unasked = std::mem::take(&mut exchanges[0].steps);
+        let mut script = Self {
+            exchanges,
+            current: 0,
+            sending: Vec::new(),
+            sleep,
+            has_requests: has_requests || asks,
+            unasked: Vec::new(),
+            is_asked: false,
+            stats,
+            over,
+        };
+        if asks && !has_requests {
+            script.unasked = unasked;
+        } else {
+            script.send(&unasked);
+        }
         script
     }
 
@@ -84,11 +104,22 @@ impl Script {
     }
 
     fn asked(&mut self, request: &[u8]) {
+        if !self.unasked.is_empty() {
+            let steps = std::mem::take(&mut self.unasked);
+            self.stats.tap.exhausted();
+            return self.send(&steps);
+        }
         let unused = |e: &Exchange| !e.is_used;
         if let Some(at) = self.exchanges.iter().position(|e| unused(e) && replay::is_same(&e.request, request)) {
             let steps = self.use_up(at, request);
-            let steps: Vec<Step> =
-                steps.into_iter().map(|step| renumbered(step, &self.exchanges[at].request, request)).collect();
+            let steps = renumbered(&steps, &self.exchanges[at].request, request);
+            return self.send(&steps);
+        }
+        if replay::refusal(request).is_none()
+            && let Some(at) = self.exchanges.iter().position(|e| unused(e) && e.request.first() == request.first())
+        {
+            // Not Modbus: the same kind of question in other words, as another speed or an address.
+            let steps = self.use_up(at, request);
             return self.send(&steps);
         }
         let covers = |e: &Exchange| replay::covers(&e.request, request);
@@ -145,12 +176,19 @@ impl Script {
     }
 }
 
-/// A Modbus TCP reply under the number of the request that is answered now.
-fn renumbered(step: Step, recorded: &[u8], request: &[u8]) -> Step {
-    match step {
-        Step::FromDevice(reply) => Step::FromDevice(replay::renumbered(&reply, recorded, request)),
-        other => other,
-    }
+/// Modbus TCP replies under the number of the request that is answered now, however they are cut.
+fn renumbered(steps: &[Step], recorded: &[u8], request: &[u8]) -> Vec<Step> {
+    let bytes = |step: &Step| match step {
+        Step::FromDevice(bytes) => bytes.clone(),
+        Step::ToDevice(_) | Step::Pause(_) => Vec::new(),
+    };
+    let whole: Vec<u8> = steps.iter().flat_map(bytes).collect();
+    let mut rest = replay::renumbered(&whole, recorded, request);
+    let taken = steps.iter().map(|step| match step {
+        Step::FromDevice(bytes) => Step::FromDevice(rest.drain(..bytes.len()).collect()),
+        other => other.clone(),
+    });
+    taken.collect()
 }
 
 impl AsyncRead for Script {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::config::Wrong;
 use crate::decode::binary::{Checksum, Column, Form, Frames, Kind, Length, MAX_FRAME_BYTES, Type};
-use crate::decode::rule::Rule;
+use crate::decode::shape::{Options, field_table};
 use crate::model::{FieldName, MAX_FIELDS};
 use crate::sources::serial::recording::hex_bytes;
 
@@ -60,28 +60,23 @@ pub(super) struct ChecksumConfig {
     order: ByteOrder,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ColumnConfig {
-    field: String,
-    at: usize,
-    #[serde(rename = "type", default)]
-    kind: Type,
-    /// How many bytes an `ascii` field has.
-    width: Option<usize>,
-    order: Option<ByteOrder>,
-    bits: Option<[u8; 2]>,
-    #[serde(default)]
-    invalid: Vec<i64>,
-    #[serde(default)]
-    min_frame: usize,
-    start_value: Option<f64>,
-    unit: Option<String>,
-    scale: Option<f64>,
-    offset: Option<f64>,
-    decimals: Option<u8>,
-    min: Option<f64>,
-    max: Option<f64>,
+field_table! {
+    pub(super) struct ColumnConfig {
+        field: String,
+        at: usize,
+        #[serde(rename = "type", default)]
+        kind: Type,
+        /// How many bytes an `ascii` field has.
+        width: Option<usize>,
+        order: Option<ByteOrder>,
+        bits: Option<[u8; 2]>,
+        /// Raw contents that mean "no value".
+        #[serde(default)]
+        invalid: Vec<i64>,
+        #[serde(default)]
+        min_frame: usize,
+        start_value: Option<f64>,
+    }
 }
 
 /// The keys that describe a frame.
@@ -174,15 +169,20 @@ impl ColumnConfig {
         Some((self.field.clone(), self.unit.clone()?))
     }
 
+    /// The field and what depends on its earlier values.
+    pub(super) fn memory(&self) -> Option<(FieldName, Options)> {
+        let options = self.options();
+        FieldName::new(&self.field).ok().filter(|_| options.has_memory()).map(|field| (field, options))
+    }
+
     /// What it says until it has measured something.
     pub(super) fn start_value(&self) -> Option<(FieldName, f64)> {
         Some((FieldName::new(&self.field).ok()?, self.start_value?))
     }
 
     fn column(&self, order: ByteOrder, longest: usize) -> Result<Option<Column>, Vec<(&'static str, String)>> {
-        let Self { scale, offset, decimals, min, max, .. } = *self;
-        let rule = Rule { scale, offset, decimals, min, max };
-        let mut wrong = rule.contradictions();
+        let options = self.options();
+        let mut wrong = options.contradictions();
         let width = match (self.kind.width(), self.width) {
             (Some(width), None) => width,
             (Some(_), Some(_)) => {
@@ -214,8 +214,7 @@ impl ColumnConfig {
             bits,
             invalid: self.invalid.clone(),
             min_frame: self.min_frame,
-            unit: self.unit.clone(),
-            rule,
+            options,
         }))
     }
 }

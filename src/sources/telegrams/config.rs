@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::ask::Ask;
 use super::taker::{Taker, Wanted};
 use super::{Keeper, Telegrams};
-use crate::decode::rule::Rule;
+use crate::decode::shape::{Options, Plain, field_table};
 use crate::decode::telegram::Decoder;
 use crate::model::{FieldName, MAX_FIELDS, SensorName};
 use crate::sources::Claims;
@@ -34,24 +34,22 @@ pub(super) struct Shared {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a name in the telegram, or a table of `from`, `unit`, `scale`, `offset`, `decimals`, `min`, `max`"
+    expecting = "expected a name in the telegram, or a table of `from`, `unit`, `scale`, `offset`, `decimals`, `min`, `max`, \
+                 `invalid`, `counter`, `deadband`, `min_interval`"
 )]
 pub(super) enum Field {
     From(String),
     Table(FieldTable),
 }
 
-/// The long form.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FieldTable {
-    from: String,
-    unit: Option<String>,
-    scale: Option<f64>,
-    offset: Option<f64>,
-    decimals: Option<u8>,
-    min: Option<f64>,
-    max: Option<f64>,
+field_table! {
+    /// The long form.
+    pub(super) struct FieldTable {
+        from: String,
+        /// Values that mean "none".
+        #[serde(default)]
+        invalid: Vec<Plain>,
+    }
 }
 
 impl Field {
@@ -69,12 +67,10 @@ impl Field {
         }
     }
 
-    fn rule(&self) -> Rule {
+    fn options(&self) -> Options {
         match self {
-            Self::From(_) => Rule::default(),
-            Self::Table(FieldTable { scale, offset, decimals, min, max, .. }) => {
-                Rule { scale: *scale, offset: *offset, decimals: *decimals, min: *min, max: *max }
-            }
+            Self::From(_) => Options::default(),
+            Self::Table(table) => Options { invalid: table.invalid.clone(), ..table.options() },
         }
     }
 }
@@ -120,27 +116,30 @@ impl Shared {
         let mut seen = HashSet::new();
         for (name, field) in &self.fields {
             let at = |key: &str| format!("fields.{name}{key}");
-            let rule = field.rule();
-            wrong.extend(rule.contradictions().into_iter().map(|(key, words)| (at(&format!(".{key}")), words)));
+            let options = field.options();
+            wrong.extend(options.contradictions().into_iter().map(|(key, words)| (at(&format!(".{key}")), words)));
             match FieldName::new(name) {
                 Err(error) => wrong.push((at(""), error.to_string())),
                 Ok(field) if !seen.insert(field.clone()) => {
                     wrong.push((at(""), format!("two fields bear the name `{field}`")));
                 }
                 Ok(named) => {
-                    let (from, unit) = (field.from().to_owned(), field.unit().cloned());
-                    wanted.push(Wanted { field: named, from, unit, rule });
+                    wanted.push(Wanted { field: named, from: field.from().to_owned(), options });
                 }
             }
         }
+        let with_memory = wanted.iter().filter(|wanted| wanted.options.has_memory());
+        let memory = with_memory.map(|wanted| (wanted.field.clone(), wanted.options.clone())).collect();
         let mut taker = Taker::new(sensor?, wanted, self.port.path.clone());
+        taker.memory = memory;
         taker.min_interval = self.min_interval;
         Some(taker)
     }
 
     /// The source.
     pub(super) fn source(&self, decoder: Box<dyn Decoder>, taker: Taker, ask: Option<Ask>) -> Telegrams {
-        Telegrams { keeper: Keeper::new(self.port.clone()), decoder, taker, ask, silent_after: self.silent_after }
+        let (keeper, silent_after) = (Keeper::new(self.port.clone()), self.silent_after);
+        Telegrams { keeper, decoder, taker, ask, silent_after, unread: Vec::new(), has_telegram: false }
     }
 }
 

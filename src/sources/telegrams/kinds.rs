@@ -77,7 +77,8 @@ macro_rules! table {
             }
             fn replay(self: Box<Self>, recording: Recording, over: Arc<Notify>) -> Option<Box<dyn Source>> {
                 let mut source = self.checked().expect("a table without contradictions can be built");
-                source.keeper.replay(recording, over);
+                let asks = source.ask.is_some();
+                source.keeper.replay(recording, over, asks);
                 Some(Box::new(source))
             }
         }
@@ -328,6 +329,7 @@ impl BinaryConfig {
             .map(|bytes| Ask::new(self.poll, self.timeout, How::Request(bytes)));
         if let Some(taker) = &mut taker {
             taker.warm_up = self.warm_up;
+            taker.memory = self.fields.iter().filter_map(binary::ColumnConfig::memory).collect();
             taker.start_values = self.fields.iter().filter_map(binary::ColumnConfig::start_value).collect();
         }
         match decoder {

@@ -22,10 +22,12 @@ pub(super) use self::kinds::{BINARY, DSMR, IEC, NMEA, SML};
 use self::taker::Taker;
 use super::serial::{Keeper, Stream, hung_up};
 use super::{Intake, Source};
-use crate::decode::telegram::{Context, Decoder};
+use crate::decode::telegram::{Context, Decoder, Telegram, line_advice};
 use crate::decode::times::Local;
 use crate::store::Closed;
 
+/// Most bytes kept of what holds no telegram: enough to see what is wrong with the line.
+const MAX_UNREAD_BYTES: usize = 256;
 /// Bytes read at once.
 const CHUNK: usize = 4096;
 
@@ -38,6 +40,9 @@ struct Telegrams {
     ask: Option<Ask>,
     /// How long nothing may come before that is told.
     silent_after: Option<Duration>,
+    /// The first bytes since the last telegram, and whether there ever was one.
+    unread: Vec<u8>,
+    has_telegram: bool,
 }
 
 /// Why reading ended.
@@ -102,6 +107,7 @@ impl Telegrams {
                     let mut out = Vec::new();
                     with_context(intake, |context| self.decoder.finish(context, &mut out));
                     if intake.stats.tap.is_replay() {
+                        self.tell_unread(&out, intake);
                         let _ = self.taker.take(out, intake).await;
                     }
                     return End::Line(hung_up());
@@ -119,7 +125,22 @@ impl Telegrams {
     async fn push(&mut self, bytes: &[u8], intake: &Intake) -> Result<bool, Closed> {
         let mut out = Vec::new();
         with_context(intake, |context| self.decoder.push(bytes, context, &mut out));
+        if out.is_empty() {
+            self.unread.extend(bytes.iter().take(MAX_UNREAD_BYTES.saturating_sub(self.unread.len())));
+        } else {
+            self.has_telegram = true;
+            self.unread.clear();
+        }
         self.taker.take(out, intake).await
+    }
+
+    /// A recording, or an answer, is over: what held no telegram at all is told.
+    fn tell_unread(&mut self, last: &[Telegram], intake: &Intake) {
+        let unread = std::mem::take(&mut self.unread);
+        if !unread.is_empty() && last.is_empty() && !self.has_telegram {
+            let advice = line_advice(&unread).unwrap_or("are type, baud and format those of the device?");
+            intake.stats.tap.refused("stream", &format!("holds nothing that begins like a telegram ({advice})"));
+        }
     }
 
     /// Asks again and again, until the line or the store ends.
@@ -142,6 +163,7 @@ impl Telegrams {
     async fn one_poll(&mut self, stream: &mut Stream, intake: &Intake) -> Result<(), End> {
         let Some(ask) = &mut self.ask else { return Ok(()) };
         self.decoder.restart();
+        self.has_telegram = false;
         let (first, patience) = ask.begin(stream).await?;
         let mut came = self.push(&first, intake).await.map_err(End::Store)?;
         let mut heard = first.len();
@@ -164,6 +186,7 @@ impl Telegrams {
             let mut out = Vec::new();
             with_context(intake, |context| self.decoder.finish(context, &mut out));
             let nothing = out.is_empty();
+            self.tell_unread(&out, intake);
             self.taker.take(out, intake).await.map_err(End::Store)?;
             self.taker.tell_no_answer(nothing && heard == 0, intake);
         }

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::decode::rule::{self, Rule};
+use crate::decode::arithmetic::double;
+use crate::decode::damp::Damper;
+use crate::decode::shape::Options;
 use crate::decode::telegram::{Measure, Refusal, Telegram, line_advice};
+use crate::decode::units;
 use crate::model::{FieldName, Fields, Reading, SensorName, Timestamp, Value};
 use crate::sources::Intake;
 use crate::sources::serial::Letters;
@@ -28,10 +31,8 @@ pub(super) struct Wanted {
     pub(super) field: FieldName,
     /// Its name in the telegram.
     pub(super) from: String,
-    /// The unit in which it is wanted.
-    pub(super) unit: Option<String>,
-    /// What is done to it.
-    pub(super) rule: Rule,
+    /// What is done to it; the unit is the one in which it is wanted.
+    pub(super) options: Options,
 }
 
 /// What is taken of telegrams.
@@ -42,6 +43,9 @@ pub(super) struct Taker {
     pub(super) meters: BTreeMap<u8, SensorName>,
     /// All quantities if empty.
     pub(super) wanted: Vec<Wanted>,
+    /// Fields of which it depends on earlier values what becomes of one.
+    pub(super) memory: HashMap<FieldName, Options>,
+    damper: Damper,
     /// What the device says in a field until it has measured something.
     pub(super) start_values: Vec<(FieldName, f64)>,
     pub(super) min_interval: Duration,
@@ -78,6 +82,8 @@ impl Taker {
             sensor,
             meters: BTreeMap::new(),
             wanted,
+            memory: HashMap::new(),
+            damper: Damper::default(),
             start_values: Vec::new(),
             min_interval: Duration::ZERO,
             warm_up: Duration::ZERO,
@@ -122,21 +128,30 @@ impl Taker {
             match self.field(&measure, intake) {
                 None => {}
                 Some((_, Err(refusal))) => telegram.refused.push(refusal),
-                Some((field, Ok(value))) => match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, Ok(None))) => {
+                    tap.refused(&measure.name, "its content is declared to mean no value");
+                }
+                Some((field, Ok(Some(value)))) => match groups.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, fields)) if fields.iter().any(|(known, _)| *known == field) => {
+                        telegram.refuse(&measure.name, "stands twice: the first is kept");
+                    }
                     Some((_, fields)) => fields.push((field, value)),
                     None => groups.push((key, Fields::from_iter([(field, value)]))),
                 },
             }
         }
         for ((channel, at), fields) in groups {
-            match self
-                .sensor(channel)
-                .and_then(|s| Reading::new(s, at.unwrap_or(now), fields).map_err(|e| e.to_string()))
-            {
-                Ok(reading) if self.is_too_soon(&reading) => {
+            let at = at.unwrap_or(now);
+            let made = self.sensor(channel).and_then(|sensor| {
+                let fields = intake.damped(&mut self.damper, fields, (&sensor, at), |name| self.memory.get(name));
+                if fields.is_empty() { Ok(None) } else { Reading::new(sensor, at, fields).map(Some).map_err(|e| e.to_string()) }
+            });
+            match made {
+                Ok(None) => {}
+                Ok(Some(reading)) if self.is_too_soon(&reading) => {
                     tap.refused(reading.sensor.as_str(), "comes sooner than min_interval after the last");
                 }
-                Ok(reading) => delivery.readings.push(reading),
+                Ok(Some(reading)) => delivery.readings.push(reading),
                 Err(why) => telegram.refuse("reading", why),
             }
         }
@@ -148,7 +163,7 @@ impl Taker {
     }
 
     /// The field that a measure is, if it is wanted and new.
-    fn field(&mut self, measure: &Measure, intake: &Intake) -> Option<(FieldName, Result<Value, Refusal>)> {
+    fn field(&mut self, measure: &Measure, intake: &Intake) -> Option<(FieldName, Result<Option<Value>, Refusal>)> {
         let wanted = self.wanted.iter().find(|wanted| wanted.from == measure.name);
         if wanted.is_none() && !self.wanted.is_empty() {
             return None;
@@ -171,10 +186,12 @@ impl Taker {
             }
         }
         let value = match wanted {
-            None => Ok(measure.value.clone()),
+            None => Ok(Some(measure.value.clone())),
             Some(wanted) => wanted.value(measure),
         };
-        if value.as_ref().is_ok_and(|value| self.is_start_value(&field, value)) {
+        if let Ok(Some(read)) = &value
+            && self.is_start_value(&field, read)
+        {
             intake.stats.tap.refused(&measure.name, "is what the device says until it has measured something");
             return None;
         }
@@ -188,7 +205,7 @@ impl Taker {
         if over || self.state.warm.contains(field) {
             return false;
         }
-        let is = rule::number(value) == Some(*start);
+        let is = double(value) == Some(*start);
         if !is {
             self.state.warm.push(field.clone());
         }
@@ -287,11 +304,11 @@ impl Taker {
 }
 
 impl Wanted {
-    fn value(&self, measure: &Measure) -> Result<Value, String> {
-        let value = match (&measure.unit, &self.unit) {
-            (Some(from), Some(to)) if from != to => rule::convert(measure.value.clone(), from, to)?,
+    fn value(&self, measure: &Measure) -> Result<Option<Value>, String> {
+        let value = match (&measure.unit, &self.options.unit) {
+            (Some(from), Some(to)) if from != to => units::convert(measure.value.clone(), from, to)?,
             _ => measure.value.clone(),
         };
-        self.rule.apply(value)
+        self.options.take(value)
     }
 }

@@ -31,7 +31,7 @@ async fn replay(kind: &str, settings: serde_json::Value, steps: Vec<Step>) -> (V
     let admission = Admission { max_future: Duration::from_secs(600), max_age: None };
     let intake = Intake { clock, stats, admission, timezone: None, name, inlet };
     let over = Arc::new(Notify::new());
-    let mut source = config.replay(Recording { steps, topic: None }, Arc::clone(&over)).unwrap();
+    let mut source = config.replay(Recording { steps, ..Recording::default() }, Arc::clone(&over)).unwrap();
     tokio::select! {
         end = source.run(&intake) => panic!("{end:?}"),
         () = over.notified() => {}

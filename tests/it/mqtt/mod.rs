@@ -10,6 +10,7 @@ mod sniff;
 mod snippets;
 mod storm;
 mod traps;
+pub mod variants;
 mod web;
 
 use crate::support::mosquitto::Mosquitto;

@@ -9,6 +9,7 @@ mod oracle;
 mod pymodbus;
 mod samples;
 mod sniff;
+mod variants;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

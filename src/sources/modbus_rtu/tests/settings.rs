@@ -68,7 +68,7 @@ fn contradictions_of_a_register_are_named() {
     check(base(json!({ "bits": [4, 2] })), "bits", "the lower one first");
     check(base(json!({ "bit": 1, "bits": [1, 2] })), "bits", "exclude each other");
     check(base(json!({ "bit": 1, "scale": 2.0 })), "scale", "cannot be scaled");
-    check(base(json!({ "scale": 0.0 })), "scale", "not zero");
+    check(base(json!({ "scale": 0.0 })), "scale", "every value would be 0");
     check(base(json!({ "table": "coil", "type": "u16" })), "type", "must be \"bool\"");
     check(base(json!({ "invalid": "0x12345" })), "invalid", "does not fit into 16 bits");
     check(base(json!({ "invalid": "x" })), "invalid", "no whole number");

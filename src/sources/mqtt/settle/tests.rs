@@ -129,7 +129,7 @@ fn options_of_fields_hold_for_every_decoder() {
     check(
         "decode = 'number'\nfields = { value = { words = { open = 1 } } }",
         "shut",
-        &["!`shut` is not a plain number"],
+        &["!field `value`: `shut` is neither a number nor one of the words declared"],
     );
     check("decode = 'number'\nfields = { value = { decimal = 'comma' } }", "21,5", &["a/b value=F64(21.5)"]);
     check("decode = 'number'\nfields = { value = { invalid = ['err', -127] } }", "err", &[]);
