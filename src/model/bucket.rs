@@ -167,7 +167,7 @@ impl SealedBucket {
     }
 
     /// The same bucket with none of its samples.
-    pub(crate) fn without_samples(&self) -> Self {
+    pub fn without_samples(&self) -> Self {
         Self { sensor: self.sensor.clone(), samples: Vec::new(), rollup: None, ..*self }
     }
 

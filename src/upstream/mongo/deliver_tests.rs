@@ -25,7 +25,7 @@ pub(super) struct Database {
     pub(super) closes: Vec<&'static str>,
     pub(super) pings: bool,
     pub(super) commands: Vec<usize>,
-    replaced: usize,
+    pub(super) replaced: usize,
 }
 
 /// Stands in the place of a hash for a live document of ours.
