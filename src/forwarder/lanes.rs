@@ -111,9 +111,14 @@ impl Lanes {
         settled
     }
 
-    /// Whether a segment is done without anything having to be sent.
-    pub(super) fn is_settleable(&self) -> bool {
-        self.new.is_settleable() || self.old.is_settleable()
+    /// Whether a segment is done and not settled yet.
+    pub(super) fn has_done(&self) -> bool {
+        self.new.has_done() || self.old.has_done()
+    }
+
+    /// Whether so much is done that it must be settled before more is drawn.
+    pub(super) fn must_settle(&self) -> bool {
+        self.new.must_settle() || self.old.must_settle()
     }
 
     pub(super) fn is_empty(&self) -> bool {

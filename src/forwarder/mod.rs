@@ -1,9 +1,10 @@
 //! The forwarder: sealed buckets out of the store, in two lanes, into the upstream, until each is delivered or refused.
 //!
-//! It holds at most two commands' documents (new buckets, and the backlog), whatever the backlog. A segment is settled (deleted) when each
-//! of its buckets is proven stored or put aside as a dead letter; nothing else is remembered, and nothing on disk says
-//! what was sent: after a restart everything unsettled is sent again, which is harmless. It never fails because the
-//! database does: it reports a condition, waits with jitter and tries again.
+//! It holds at most two commands' documents (new buckets, and the backlog), whatever the backlog. A segment is settled
+//! (deleted) when each of its buckets is proven stored or put aside as a dead letter: while the next command is under way,
+//! or at once if there is none. Nothing else is remembered, and nothing on disk says what was sent: after a restart
+//! everything unsettled is sent again, which is harmless. It never fails because the database does: it reports a condition,
+//! waits with jitter and tries again.
 
 mod calendar;
 mod lanes;
@@ -80,6 +81,16 @@ struct Forwarder<B, W> {
     stops: u32,
     pause: Option<Duration>,
     ended: bool,
+    /// The last report made everything be drawn again.
+    rewound: bool,
+}
+
+/// How a delivery ended.
+enum Sent {
+    Answered,
+    /// The daemon stops, and it was not answered in time.
+    CutOff,
+    StoreEnded,
 }
 
 /// What there is to do next.
@@ -127,6 +138,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             stops: 0,
             pause,
             ended: false,
+            rewound: false,
         }
     }
 
@@ -137,12 +149,15 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             match self.next().await {
                 Next::Greet => self.greet().await,
                 Next::Report => self.report().await,
-                Next::Deliver(lane) => {
-                    if !self.deliver(lane).await {
+                Next::Deliver(lane) => match self.deliver(lane).await {
+                    Sent::CutOff => {
                         last_close = LAST_CLOSE.1;
                         break;
                     }
-                }
+                    Sent::StoreEnded => break,
+                    Sent::Answered if self.may_settle_later() => continue,
+                    Sent::Answered => {}
+                },
                 Next::Live => self.show().await,
                 Next::Attend => {
                     let report = self.way.attend().await;
@@ -151,7 +166,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 Next::Pause => {}
                 Next::Stop => break,
             }
-            if !self.settle().await? {
+            if !self.settle().await {
                 break;
             }
         }
@@ -159,7 +174,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             Ok(report) => self.apply(report, (Lane::New, 0), false),
             Err(_) => tracing::warn!("the upstream did not close in time; what it held is sent again after the start"),
         }
-        self.settle().await?;
+        self.settle().await;
         Ok(())
     }
 
@@ -186,20 +201,23 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         self.apply(report, (Lane::New, 0), reached);
     }
 
-    /// One delivery; `false` if the daemon stops and it did not end in time.
-    async fn deliver(&mut self, lane: Lane) -> bool {
+    /// One delivery. What earlier ones finished is settled meanwhile: the server need not wait for our disk.
+    async fn deliver(&mut self, lane: Lane) -> Sent {
+        let done = self.lanes.take_settled();
         let window = self.lanes.of(lane);
         let count = window.batch(self.way.limits());
         let shutdown = self.shutdown.clone();
         let (documents, store) = window.first(count, self.clock.now());
         let bytes = documents.iter().map(crate::upstream::Document::bytes).sum();
         let started = Instant::now();
-        let report = tokio::select! {
+        let settling = settle(&mut self.backlog, done, &self.shutdown);
+        let both = async { tokio::join!(self.way.deliver(documents, store), settling) };
+        let (report, is_settled) = tokio::select! {
             biased;
-            report = self.way.deliver(documents, store) => report,
+            both = both => both,
             () = async { shutdown.cancelled().await; sleep(LAST_DELIVERY).await } => {
                 tracing::warn!("the delivery in flight did not end in time; it is sent again after the start");
-                return false;
+                return Sent::CutOff;
             }
         };
         tracing::debug!(
@@ -214,7 +232,12 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         if went_well {
             self.pause = self.reports.slow_down(bytes, started.elapsed());
         }
-        true
+        if is_settled { Sent::Answered } else { Sent::StoreEnded }
+    }
+
+    /// Whether what is done may wait for the next delivery: there is no pause, and nothing that is done is drawn again.
+    fn may_settle_later(&self) -> bool {
+        self.pause.is_none() && !self.rewound && !self.shutdown.is_cancelled()
     }
 
     /// Takes in a report about the first documents of a lane. No I/O.
@@ -223,6 +246,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         let stats = self.stats.upstream();
         stats.conflicts.inc_by(report.conflicts);
         self.lanes.apply(&report, sent, now, stats);
+        self.rewound = report.dropped;
         if report.dropped {
             self.backlog.rewind();
             self.ended = false;
@@ -286,27 +310,33 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         self.pause = Some(pause);
     }
 
-    /// Tells the store what is done; tries until it is on disk. `false` when the store has ended or the daemon stops.
-    async fn settle(&mut self) -> anyhow::Result<bool> {
-        let settled = self.lanes.take_settled();
-        if settled.segments.is_empty() && settled.dead_letters.is_empty() {
-            return Ok(true);
+    /// Tells the store what is done. `false` when the store has ended or the daemon stops.
+    async fn settle(&mut self) -> bool {
+        let done = self.lanes.take_settled();
+        settle(&mut self.backlog, done, &self.shutdown).await
+    }
+}
+
+/// Tells the store what is done; tries until it is on disk. `false` when the store has ended or the daemon stops. Dropped
+/// half-way, it is drawn and sent again after the next start.
+async fn settle<B: Backlog>(backlog: &mut B, done: Settled, shutdown: &CancellationToken) -> bool {
+    if done.segments.is_empty() && done.dead_letters.is_empty() {
+        return true;
+    }
+    let mut backoff = Backoff::new(STORE_RETRY.0, STORE_RETRY.1);
+    loop {
+        let again = Settled { segments: done.segments.clone(), dead_letters: done.dead_letters.clone() };
+        match backlog.settle(again).await {
+            Ok(()) => return true,
+            Err(StoreError::Closed(_)) => return false,
+            Err(error) => tracing::warn!("cannot store that buckets are delivered: {error}"),
         }
-        let mut backoff = Backoff::new(STORE_RETRY.0, STORE_RETRY.1);
-        loop {
-            let again = Settled { segments: settled.segments.clone(), dead_letters: settled.dead_letters.clone() };
-            match self.backlog.settle(again).await {
-                Ok(()) => return Ok(true),
-                Err(StoreError::Closed(_)) => return Ok(false),
-                Err(error) => tracing::warn!("cannot store that buckets are delivered: {error}"),
-            }
-            if self.shutdown.is_cancelled() {
-                return Ok(false);
-            }
-            tokio::select! {
-                () = sleep(backoff.next_pause(fastrand::f64())) => {}
-                () = self.shutdown.cancelled() => {}
-            }
+        if shutdown.is_cancelled() {
+            return false;
+        }
+        tokio::select! {
+            () = sleep(backoff.next_pause(fastrand::f64())) => {}
+            () = shutdown.cancelled() => {}
         }
     }
 }

@@ -52,7 +52,7 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 return Next::Pause;
             }
             self.lanes.fill(limits, now, self.stats.upstream());
-            if self.lanes.is_settleable() {
+            if self.lanes.must_settle() {
                 return Next::Pause;
             }
             self.calendar.look(now, self.lanes.new.latest_window());
@@ -105,6 +105,11 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         }
         if self.ended {
             return Drawn::Next(self.deliver_any().unwrap_or(Next::Stop));
+        }
+        let goes_now = self.lanes.new.has_packed() && not_before.is_none();
+        if self.lanes.has_done() && !goes_now && !self.backlog.has_next() {
+            // Nothing goes out soon, during which it could be settled.
+            return Drawn::Next(Next::Pause);
         }
         if self.lanes.new.has_packed() {
             let Some(not_before) = not_before else { return Drawn::Next(Next::Deliver(Lane::New)) };

@@ -86,6 +86,23 @@ async fn buckets_go_oldest_first_and_segments_are_settled_when_all_of_theirs_are
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_done_is_settled_while_the_next_command_is_under_way() {
+    for two_lanes in [false, true] {
+        let world = Shared::default();
+        let config = crate::upstream::Config { spread: Duration::ZERO, ..Default::default() };
+        world.with(|w| w.manners = two_lanes.then(|| Manners::new(&config, &context().site)));
+        for id in 1..=10 {
+            world.segment(id, &["a", "b", "c"]);
+        }
+        let running = start(&world);
+        world.until(|w| w.settled.len() == 10).await;
+        // The last one has no next, and with two lanes the first is what the others are put behind of.
+        world.with(|w| assert!(w.settled_meanwhile >= 8, "{} of 10, two lanes: {two_lanes}", w.settled_meanwhile));
+        running.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_stored_is_sent_again_after_a_pause() {
     let world = Shared::default();
     world.segment(1, &["a", "b", "c"]);

@@ -12,6 +12,9 @@ use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
 /// Dead letters beyond this many bytes are stored at once, not only together with their segment.
 const MAX_LETTER_BYTES: usize = 1 << 20;
 
+/// Most segments that are done and not settled.
+const MAX_DONE: usize = 1000;
+
 /// Documents on their way, and their segments.
 pub(super) struct Window {
     context: Context,
@@ -171,17 +174,25 @@ impl Window {
     pub(super) fn take_settled(&mut self) -> Settled {
         let mut settled = Settled::default();
         settled.segments.extend(self.segments.iter().filter(|segment| segment.is_done()).map(|segment| segment.id));
-        let full = self.letters.iter().map(|letter| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES;
-        if full || !settled.segments.is_empty() {
+        if self.has_many_letters() || !settled.segments.is_empty() {
             self.segments.retain(|segment| !segment.is_done());
             settled.dead_letters = std::mem::take(&mut self.letters);
         }
         settled
     }
 
-    /// Whether nothing waits to be sent although a segment is done: its buckets were all refused here.
-    pub(super) fn is_settleable(&self) -> bool {
-        self.documents.is_empty() && self.segments.iter().any(Segment::is_done)
+    /// Whether a segment is done and not settled yet.
+    pub(super) fn has_done(&self) -> bool {
+        self.segments.iter().any(Segment::is_done)
+    }
+
+    /// Whether so much is done, perhaps because it was refused here, that it must be settled before more is drawn.
+    pub(super) fn must_settle(&self) -> bool {
+        self.has_many_letters() || self.segments.iter().filter(|segment| segment.is_done()).count() >= MAX_DONE
+    }
+
+    fn has_many_letters(&self) -> bool {
+        self.letters.iter().map(|letter| letter.payload.len()).sum::<usize>() > MAX_LETTER_BYTES
     }
 
     pub(super) fn is_empty(&self) -> bool {

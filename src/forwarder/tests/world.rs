@@ -42,6 +42,9 @@ pub(super) struct World {
     pub(super) looks: Vec<Question>,
     pub(super) shown: Vec<Vec<LiveUpdate>>,
     pub(super) live_reports: VecDeque<LiveReport>,
+    /// A command is under way; and how many segments were settled meanwhile.
+    pub(super) under_way: bool,
+    pub(super) settled_meanwhile: usize,
 }
 
 #[derive(Clone, Default)]
@@ -146,6 +149,7 @@ impl Backlog for FakeBacklog {
             for id in &settled.segments {
                 assert!(world.segments.remove(id).is_some(), "settled once");
             }
+            world.settled_meanwhile += if world.under_way { settled.segments.len() } else { 0 };
             world.settled.extend(settled.segments);
             world.letters.extend(settled.dead_letters);
             Ok(())
@@ -250,7 +254,9 @@ impl Way for FakeWay {
         if hang {
             std::future::pending::<()>().await;
         }
+        self.0.with(|world| world.under_way = true);
         tokio::time::sleep(Duration::from_millis(5)).await;
+        self.0.with(|world| world.under_way = false);
         report
     }
 

@@ -34,6 +34,56 @@ impl Builder {
     }
 }
 
+/// Kinds of BSON values that hold others.
+pub(super) const DOCUMENT: u8 = 0x03;
+pub(super) const ARRAY: u8 = 0x04;
+
+/// Begins a document or an array in bytes; the place is for [`close`].
+pub(super) fn open(bytes: &mut Vec<u8>) -> usize {
+    bytes.extend([0; 4]);
+    bytes.len() - 4
+}
+
+/// Begins one of this kind as an element of the one around it.
+pub(super) fn open_inside(bytes: &mut Vec<u8>, kind: u8, key: &str) -> usize {
+    bytes.push(kind);
+    bytes.extend(key.as_bytes());
+    bytes.push(0);
+    open(bytes)
+}
+
+/// Ends it: now its length is known.
+pub(super) fn close(bytes: &mut Vec<u8>, begin: usize) {
+    bytes.push(0);
+    let length = i32::try_from(bytes.len() - begin).expect("a bucket is far smaller than two gibibytes");
+    bytes[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// A value of a sample as an element of the document that is open; a field without a name is left out.
+pub(super) fn element(bytes: &mut Vec<u8>, key: &str, value: &RawBson) {
+    if key.is_empty() {
+        return;
+    }
+    bytes.push(value.element_type() as u8);
+    bytes.extend(key.as_bytes());
+    bytes.push(0);
+    match value {
+        RawBson::Double(v) => bytes.extend(v.to_le_bytes()),
+        RawBson::DateTime(v) => bytes.extend(v.timestamp_millis().to_le_bytes()),
+        RawBson::Int32(v) => bytes.extend(v.to_le_bytes()),
+        RawBson::Int64(v) => bytes.extend(v.to_le_bytes()),
+        RawBson::Decimal128(v) => bytes.extend(v.bytes()),
+        RawBson::Boolean(v) => bytes.push(u8::from(*v)),
+        RawBson::String(v) => {
+            let length = i32::try_from(v.len() + 1).expect("a text has at most 256 bytes");
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(v.as_bytes());
+            bytes.push(0);
+        }
+        other => unreachable!("no value of a sample is a {:?}", other.element_type()),
+    }
+}
+
 pub(super) fn value(value: &Value) -> RawBson {
     match value {
         Value::F64(v) => RawBson::Double(*v),

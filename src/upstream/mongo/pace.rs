@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::super::MAX_DOCUMENT_BYTES;
 
-/// Most documents in one command.
-const MAX_DOCUMENTS: usize = 100;
-/// Bytes of the first command.
+/// Documents and bytes of the first command, at most.
+const START_DOCUMENTS: usize = 100;
 const START_BYTES: usize = 256 << 10;
 /// Bytes that a command may always carry: a few full buckets.
 const MIN_BYTES: usize = 16 << 10;
@@ -42,7 +41,10 @@ impl Pace {
 
     /// Most documents and bytes of the next command. While the line is stopped, one document asks whether it still is.
     pub(super) const fn limits(&self) -> (usize, usize) {
-        if self.probing { (1, MIN_BYTES) } else { (MAX_DOCUMENTS + self.beside.0, self.bytes + self.beside.1) }
+        // As the bytes grow the documents may, too: up to four hundred.
+        let bytes = if self.bytes > START_BYTES { self.bytes } else { START_BYTES };
+        let documents = START_DOCUMENTS * bytes / START_BYTES;
+        if self.probing { (1, MIN_BYTES) } else { (documents + self.beside.0, self.bytes + self.beside.1) }
     }
 
     /// So many documents, and bytes, at the front wait for a command of their own: others come along all the same.
@@ -81,15 +83,15 @@ mod tests {
     fn commands_grow_slowly_and_shrink_fast_within_bounds() {
         let mut pace = Pace::new();
         pace.answered(Duration::from_millis(10), 200 << 10);
-        assert_eq!(pace.limits(), (100, 288 << 10));
+        assert_eq!(pace.limits(), (112, 288 << 10));
         pace.answered(Duration::from_millis(10), 1 << 10);
         assert_eq!(pace.limits().1, 288 << 10, "a small command proves nothing");
         pace.answered(Duration::from_secs(6), 288 << 10);
         assert_eq!(pace.limits().1, 144 << 10);
         (0..10).for_each(|_| pace.troubled());
-        assert_eq!(pace.limits().1, MIN_BYTES);
+        assert_eq!(pace.limits(), (100, MIN_BYTES));
         (0..100).for_each(|_| pace.answered(Duration::ZERO, MAX_BYTES));
-        assert_eq!(pace.limits().1, MAX_BYTES);
+        assert_eq!(pace.limits(), (400, MAX_BYTES));
     }
 
     #[test]
