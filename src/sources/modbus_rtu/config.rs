@@ -315,8 +315,7 @@ impl RegisterConfig {
         if self.scale_register.is_some() {
             invalid.extend(kind.not_implemented());
         }
-        let shape =
-            Shape { kind, order: self.order, bits, invalid, options, registers };
+        let shape = Shape { kind, order: self.order, bits, invalid, options, registers };
         let wanted = Wanted { table: self.table, address: self.address, exponent: self.scale_register, shape };
         let (start, end) = wanted.span();
         if end > 0x1_0000 {

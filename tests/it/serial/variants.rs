@@ -58,7 +58,8 @@ fn every_variant_becomes_what_it_should() {
         for worker in 0..WORKERS {
             let (cases, folder, failed) = (&cases, folder.path(), &failed);
             scope.spawn(move || {
-                for (number, (file, case)) in cases.iter().enumerate().filter(|(number, _)| number % WORKERS == worker) {
+                for (number, (file, case)) in cases.iter().enumerate().filter(|(number, _)| number % WORKERS == worker)
+                {
                     let told = told(folder, number, case);
                     if !is_wanted(&case["want"], &told) {
                         failed.lock().unwrap().push(format!("{file}: {case}\ngave {told:#?}"));
