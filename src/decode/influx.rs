@@ -69,7 +69,9 @@ impl Decoder {
         };
         let at = match time {
             "" => None,
-            time if matches!(format, Format::Epoch { .. }) && matches!(number::parse(time), Some(Ok(Value::F64(_)))) => {
+            time if matches!(format, Format::Epoch { .. })
+                && matches!(number::parse(time), Some(Ok(Value::F64(_)))) =>
+            {
                 return Err(format!("time {} is no whole number", quoted(time)));
             }
             time => Some(times::of_text_as(time, format, local)?),

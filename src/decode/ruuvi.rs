@@ -191,8 +191,10 @@ mod tests {
     fn air_quality_is_read_as_documented() {
         check(
             "17FF9904061083 3BA0 C086 001B 0232 0500 FFFF DDD0 8FBABE".replace(' ', "").as_str(),
-            Ok("temperature=F64(21.135) humidity=F64(38.16) pressure=I64(99286) PM2.5=F64(2.7) CO2=I64(562) VOC=I64(11) \
-                NOx=I64(1) measurementSequenceNumber=I64(221)"),
+            Ok(
+                "temperature=F64(21.135) humidity=F64(38.16) pressure=I64(99286) PM2.5=F64(2.7) CO2=I64(562) VOC=I64(11) \
+                NOx=I64(1) measurementSequenceNumber=I64(221)",
+            ),
         );
         check(
             "2BFF9904E1170C5668C79E0065007004BD11CA00C90A0213E0AC000000DECDEE100000000000CBB8334C884F",
@@ -202,7 +204,9 @@ mod tests {
         );
         check(
             &format!("2BFF9904E18000{}", "F".repeat(74)),
-            Ok("!temperature !humidity !pressure !PM1.0 !PM2.5 !PM4.0 !PM10.0 !CO2 !VOC !NOx !measurementSequenceNumber"),
+            Ok(
+                "!temperature !humidity !pressure !PM1.0 !PM2.5 !PM4.0 !PM10.0 !CO2 !VOC !NOx !measurementSequenceNumber",
+            ),
         );
     }
 

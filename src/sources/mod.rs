@@ -172,7 +172,9 @@ impl Intake {
         self.stats.left_out.inc_by(damped.left_out.len() as u64);
         self.stats.rollovers.inc_by(damped.fallen.len() as u64);
         for name in &damped.left_out {
-            self.stats.tap.refused(name.as_str(), "left out: a change below its deadband, or sooner than its min_interval");
+            self.stats
+                .tap
+                .refused(name.as_str(), "left out: a change below its deadband, or sooner than its min_interval");
         }
         for name in &damped.fallen {
             tracing::warn!("source {}: counter `{name}` of {sensor} fell: it was reset, or ran over", self.name);

@@ -49,7 +49,23 @@ mod tests {
         check("18446744073709551615", point, Some(Value::U64(u64::MAX)));
         check("OFF", point, Some(Value::Bool(false)));
         check("true", point, Some(Value::Bool(true)));
-        for text in ["", " ", "nan", "inf", "-", "---.-", "1e999", "21.5C", "0x1A", "1,5", "1.2.3", "1_0", "٣", "18446744073709551616", "1e"] {
+        for text in [
+            "",
+            " ",
+            "nan",
+            "inf",
+            "-",
+            "---.-",
+            "1e999",
+            "21.5C",
+            "0x1A",
+            "1,5",
+            "1.2.3",
+            "1_0",
+            "٣",
+            "18446744073709551616",
+            "1e",
+        ] {
             check(text, point, None);
         }
         check("1013,2", comma, Some(Value::F64(1013.2)));

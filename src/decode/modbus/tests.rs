@@ -124,14 +124,7 @@ fn orders() -> impl Strategy<Value = Order> {
 }
 
 fn plain(kind: Type, order: Order) -> Point {
-    let shape = Shape {
-        kind,
-        order,
-        bits: None,
-        invalid: vec![],
-        options: Options::default(),
-        registers: 0,
-    };
+    let shape = Shape { kind, order, bits: None, invalid: vec![], options: Options::default(), registers: 0 };
     Point { at: 0, exponent_at: None, shape }
 }
 

@@ -62,7 +62,9 @@ pub(super) fn chirpstack(message: &Message<'_>, names: &mut Names) -> Result<Dec
         let says = |key: &str| matches!(top.get(key), Some(Node::Scalar(Value::Bool(true))));
         // A device on mains, or one that does not know, is said to have 0 %.
         let has_level = !says("externalPowerSource") && !says("batteryLevelUnavailable");
-        for key in ["margin", "batteryLevel", "externalPowerSource"].iter().filter(|key| has_level || **key != "batteryLevel") {
+        for key in
+            ["margin", "batteryLevel", "externalPowerSource"].iter().filter(|key| has_level || **key != "batteryLevel")
+        {
             top.get(key).into_iter().for_each(|node| walk::every(node, key, Style::PLAIN, names, &mut taken));
         }
     } else {

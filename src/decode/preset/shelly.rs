@@ -22,7 +22,8 @@ const STYLE: Style = Style {
 pub(super) fn decode(message: &Message<'_>, names: &mut Names) -> Result<Decoded, String> {
     let levels = message.levels();
     match levels.as_slice() {
-        ["shellies", "announce" | "command"] | ["shellies", _, "announce" | "info" | "command"]
+        ["shellies", "announce" | "command"]
+        | ["shellies", _, "announce" | "info" | "command"]
         | [.., "command"]
         | [.., "debug", "log"] => Ok(Decoded::default()),
         ["shellies", device, path @ ..] if !path.is_empty() => first_generation(message, device, path, names),

@@ -178,7 +178,11 @@ fn check_crc(text: &[u8]) -> Result<(), String> {
     if tail.is_empty() {
         // The version stands in telegrams of DSMR 4 and later, which all have a CRC.
         let has_version = body.windows(VERSION.len()).any(|window| window == VERSION);
-        return if has_version { Err("has no CRC, but its version has one (is it cut off?)".to_owned()) } else { Ok(()) };
+        return if has_version {
+            Err("has no CRC, but its version has one (is it cut off?)".to_owned())
+        } else {
+            Ok(())
+        };
     }
     let told = (tail.len() == 4).then(|| u16::from_str_radix(tail, 16).ok()).flatten();
     let Some(told) = told else { return Err(format!("{} after `!` is no CRC", quoted(tail))) };

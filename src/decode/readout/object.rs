@@ -18,8 +18,8 @@ pub(super) struct Object<'a> {
 
 /// Units that stand behind a number without an asterisk.
 const UNITS: [&str; 34] = [
-    "Wh", "kWh", "MWh", "GWh", "W", "kW", "MW", "varh", "kvarh", "Mvarh", "var", "kvar", "Mvar", "VAh", "kVAh", "VA", "kVA",
-    "V", "kV", "mV", "A", "mA", "Hz", "%", "°", "°C", "m3", "m³", "l", "m3/h", "GJ", "MJ", "h", "s",
+    "Wh", "kWh", "MWh", "GWh", "W", "kW", "MW", "varh", "kvarh", "Mvarh", "var", "kvar", "Mvar", "VAh", "kVAh", "VA",
+    "kVA", "V", "kV", "mV", "A", "mA", "Hz", "%", "°", "°C", "m3", "m³", "l", "m3/h", "GJ", "MJ", "h", "s",
 ];
 
 impl<'a> Object<'a> {

@@ -199,11 +199,10 @@ impl Reader {
     }
 
     fn read(&self, bytes: &[u8], now: Timestamp, intake: &Intake) -> Result<Option<Read>, String> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|error| {
-                let advice = line_advice(bytes).map(|advice| format!(" ({advice})")).unwrap_or_default();
-                format!("line is not UTF-8 from byte {} on{advice}", error.valid_up_to())
-            })?;
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let advice = line_advice(bytes).map(|advice| format!(" ({advice})")).unwrap_or_default();
+            format!("line is not UTF-8 from byte {} on{advice}", error.valid_up_to())
+        })?;
         let local = Local { zone: intake.timezone.as_ref(), arrival: now };
         let Some(decoded) = self.rules.decode(text, local)? else { return Ok(None) };
         let sensor = match (decoded.sensor, &self.sensor) {

@@ -239,7 +239,11 @@ fn contradictions_are_named() {
     check(json!({ "decode": "json", "sensor": "s", "delimiter": ["\r\n", "\n"] }), "delimiter", "one byte");
     check(json!({ "decode": "fixed", "sensor": "s" }), "fixed", "places of values");
     check(json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "prefix": "x" }), "prefix", "no meaning");
-    check(json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "scale": { "a": 0 } }), "scale.a", "every value would be 0");
+    check(
+        json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "scale": { "a": 0 } }),
+        "scale.a",
+        "every value would be 0",
+    );
     check(json!({ "decode": "csv", "sensor": "s", "columns": ["a"], "scale": { "b": 2 } }), "scale.b", "not among");
     check(json!({ "decode": "json", "sensor": "s", "max_line": 0 }), "max_line", "not between");
     check(json!({ "decode": "json", "sensor": "", "skip": ["("] }), "sensor", "empty");

@@ -17,8 +17,9 @@ use crate::model::{FieldName, MAX_FIELDS, SensorName};
 use crate::sources::serial::{DEFAULT_BAUD, Format, Keeper, Port};
 use crate::sources::{Claims, Recording, Source, SourceConfig};
 
-/// Device addresses of the standard; 0 is the broadcast, above 247 is reserved.
-const UNIT_IDS: std::ops::RangeInclusive<u8> = 1..=247;
+/// Device addresses of the standard end at 247; some devices answer to whoever asks at a reserved one (248, 254). 0 is the
+/// broadcast, which nobody answers.
+const UNIT_IDS: std::ops::RangeInclusive<u8> = 1..=254;
 /// Most repetitions of a request: more would keep the line busy for one device.
 const MAX_RETRIES: u32 = 10;
 /// Longest wait for one answer.
@@ -314,8 +315,7 @@ impl RegisterConfig {
         if self.scale_register.is_some() {
             invalid.extend(kind.not_implemented());
         }
-        let shape =
-            Shape { kind, order: self.order, bits, invalid, options, registers };
+        let shape = Shape { kind, order: self.order, bits, invalid, options, registers };
         let wanted = Wanted { table: self.table, address: self.address, exponent: self.scale_register, shape };
         let (start, end) = wanted.span();
         if end > 0x1_0000 {

@@ -113,14 +113,8 @@ mod tests {
     use crate::decode::shape::Options;
 
     fn want(table: Table, address: u16, kind: Type, exponent: Option<u16>) -> Wanted {
-        let shape = Shape {
-            kind,
-            order: Order::Abcd,
-            bits: None,
-            invalid: vec![],
-            options: Options::default(),
-            registers: 0,
-        };
+        let shape =
+            Shape { kind, order: Order::Abcd, bits: None, invalid: vec![], options: Options::default(), registers: 0 };
         Wanted { table, address, exponent, shape }
     }
 
@@ -154,7 +148,8 @@ mod tests {
         let request = |unit, address, count| Request { unit, table: Table::Input, address, count };
         let asked = |recorded: &[Request]| {
             let blocks = as_recorded(1, &planned, recorded)?;
-            let told = |b: &Block| (b.request.address, b.request.count, b.points.iter().map(|(f, p)| (*f, p.at)).collect());
+            let told =
+                |b: &Block| (b.request.address, b.request.count, b.points.iter().map(|(f, p)| (*f, p.at)).collect());
             Some(blocks.iter().map(told).collect::<Vec<(u16, u16, Vec<(usize, u16)>)>>())
         };
         let apart = [request(1, 6, 2), request(1, 0, 2), request(1, 2, 2), request(1, 6, 2)];

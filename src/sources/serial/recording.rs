@@ -87,7 +87,10 @@ fn dialogue(text: &str) -> Result<Vec<Step>, String> {
             let millis = millis.ok_or_else(|| at(format!("`{line}` names no pause, as @+300")))?;
             steps.push(Step::Pause(Duration::from_millis(millis)));
         } else if !line.trim().is_empty() && !line.starts_with('#') {
-            return Err(at(format!("`{}` is no line of a dialogue (`> FF`, `< FF`, `@+300`, `# remark`)", line.escape_debug())));
+            return Err(at(format!(
+                "`{}` is no line of a dialogue (`> FF`, `< FF`, `@+300`, `# remark`)",
+                line.escape_debug()
+            )));
         }
     }
     Ok(steps)

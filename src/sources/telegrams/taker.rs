@@ -144,7 +144,11 @@ impl Taker {
             let at = at.unwrap_or(now);
             let made = self.sensor(channel).and_then(|sensor| {
                 let fields = intake.damped(&mut self.damper, fields, (&sensor, at), |name| self.memory.get(name));
-                if fields.is_empty() { Ok(None) } else { Reading::new(sensor, at, fields).map(Some).map_err(|e| e.to_string()) }
+                if fields.is_empty() {
+                    Ok(None)
+                } else {
+                    Reading::new(sensor, at, fields).map(Some).map_err(|e| e.to_string())
+                }
             });
             match made {
                 Ok(None) => {}

@@ -106,7 +106,7 @@ fn the_pieces_for_payloads_of_ones_own_do_what_their_comments_say() {
     check("plain", "old-logger/l", "21,5 °C".as_bytes(), "l value=F64(21.5)");
     check("plain", "doors/d", b"closed", "d open=Bool(false)");
     check("plain", "doors/d", b"moving", "");
-    check("plain", "doors/d", b"ajar", "! `ajar` is not a plain number");
+    check("plain", "doors/d", b"ajar", "! field `open`: `ajar` is neither a number nor one of the words declared");
     check(
         "plain",
         "node/7",

@@ -33,7 +33,8 @@ pub fn is_wanted(wanted: &Json, told: &[String]) -> bool {
     let wanted: Vec<&str> = wanted.as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     let mut left: Vec<&String> = told.iter().collect();
     for line in &wanted {
-        let found = left.iter().position(|told| if line.starts_with('!') { told.starts_with(line) } else { told == line });
+        let found =
+            left.iter().position(|told| if line.starts_with('!') { told.starts_with(line) } else { told == line });
         match found {
             Some(at) => drop(left.remove(at)),
             None => return false,

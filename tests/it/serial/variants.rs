@@ -14,7 +14,7 @@ const WORKERS: usize = 4;
 /// What `tipbucket sniff` tells of a case.
 fn told(folder: &Path, number: usize, case: &Json) -> Vec<String> {
     let source = case["source"].as_str().unwrap();
-    let port = if source.contains("address=") { "" } else { "port = \"/dev/none\"\n" };
+    let port = if source.contains("type=\"modbus-tcp\"") { "" } else { "port = \"/dev/none\"\n" };
     let zone = case.get("zone").map_or(Some("Europe/Amsterdam"), Json::as_str);
     let zone = zone.map(|zone| format!("timezone = \"{zone}\"\n")).unwrap_or_default();
     let source = source.replace("[[devices]]", "[[sources.s.devices]]");
@@ -58,7 +58,8 @@ fn every_variant_becomes_what_it_should() {
         for worker in 0..WORKERS {
             let (cases, folder, failed) = (&cases, folder.path(), &failed);
             scope.spawn(move || {
-                for (number, (file, case)) in cases.iter().enumerate().filter(|(number, _)| number % WORKERS == worker) {
+                for (number, (file, case)) in cases.iter().enumerate().filter(|(number, _)| number % WORKERS == worker)
+                {
                     let told = told(folder, number, case);
                     if !is_wanted(&case["want"], &told) {
                         failed.lock().unwrap().push(format!("{file}: {case}\ngave {told:#?}"));

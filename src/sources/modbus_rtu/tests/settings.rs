@@ -92,7 +92,7 @@ fn contradictions_of_the_table_are_all_named() {
         ("timeout", "1ms"),
         ("retries", "more than"),
         ("devices[1].sensor", "already another"),
-        ("devices[0].unit_id", "0 is not between 1 and 247"),
+        ("devices[0].unit_id", "0 is not between 1 and 254"),
         ("devices[1].unit_id", "248"),
         ("devices[0].registers[1].field", "already another"),
     ] {
