@@ -13,15 +13,27 @@ pub fn of(input: &[u8]) -> Option<(Request, &[u8])> {
 /// Every type in every order, at the beginning and at the end of an answer.
 pub fn values(asked: &Request, data: &[u8]) {
     let types = [
-        Type::U16, Type::I16, Type::U32, Type::I32, Type::F32, Type::U64, Type::I64, Type::F64, Type::Bool, Type::Bcd16,
-        Type::Bcd32, Type::String,
+        Type::U16,
+        Type::I16,
+        Type::U32,
+        Type::I32,
+        Type::F32,
+        Type::U64,
+        Type::I64,
+        Type::F64,
+        Type::Bool,
+        Type::Bcd16,
+        Type::Bcd32,
+        Type::String,
     ];
-    for (kind, order) in types.into_iter().flat_map(|kind| {
-        [Order::Abcd, Order::Badc, Order::Cdab, Order::Dcba].map(|order| (kind, order))
-    }) {
+    for (kind, order) in types
+        .into_iter()
+        .flat_map(|kind| [Order::Abcd, Order::Badc, Order::Cdab, Order::Dcba].map(|order| (kind, order)))
+    {
         let registers = if kind == Type::String { asked.count } else { 0 };
         let (scale, offset) = (Some(0.1), Some(-40.0));
-        let shape = Shape { kind, order, bits: None, scale, offset, invalid: vec![0x8000], min: None, max: None, registers };
+        let shape =
+            Shape { kind, order, bits: None, scale, offset, invalid: vec![0x8000], min: None, max: None, registers };
         for at in [0, asked.count.saturating_sub(kind.width())] {
             let point = Point { at, exponent_at: (at > 0).then_some(0), shape: shape.clone() };
             let value = if asked.table.is_bits() { point.bit(data) } else { point.value(data) };
