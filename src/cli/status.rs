@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{ConfigArg, Format};
 use crate::settings::Settings;
 use crate::store::{self, Contents};
-use crate::web::{ConditionStatus, Status as Report, StoreStatus};
+use crate::web::{ConditionStatus, SourceStatus, Status as Report, StoreStatus};
 
 /// A daemon on the same machine answers at once.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -150,24 +150,26 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     for (what, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
         writeln!(out, "          {count} {what}")?;
     }
-    for source in &report.sources {
-        writeln!(out, "source    {} ({}) {}", source.name, source.kind, words(&source.condition))?;
-        writeln!(
-            out,
-            "          {} messages · {} readings · {} refused · {} restarts",
-            source.messages, source.readings, source.refused, source.restarts
-        )?;
-        let rarer = [("values left out as declared", source.left_out), ("counters fell", source.rollovers)];
-        for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
-            writeln!(out, "          {count} {what}")?;
-        }
-        if source.silent_sensors > 0 {
-            writeln!(out, "          {} sensors are silent: {}", source.silent_sensors, source.silence)?;
-        }
-        if !source.picked.is_empty() {
-            let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
-            writeln!(out, "          topics read as {}", picked.join(", "))?;
-        }
+    report.sources.iter().try_for_each(|source| print_source(out, source))
+}
+
+fn print_source(out: &mut impl Write, source: &SourceStatus) -> std::io::Result<()> {
+    writeln!(out, "source    {} ({}) {}", source.name, source.kind, words(&source.condition))?;
+    writeln!(
+        out,
+        "          {} messages · {} readings · {} refused · {} restarts",
+        source.messages, source.readings, source.refused, source.restarts
+    )?;
+    let rarer = [("values left out as declared", source.left_out), ("counters fell", source.rollovers)];
+    for (what, count) in rarer.into_iter().filter(|(_, count)| *count > 0) {
+        writeln!(out, "          {count} {what}")?;
+    }
+    if source.silent_sensors > 0 {
+        writeln!(out, "          {} sensors are silent: {}", source.silent_sensors, source.silence)?;
+    }
+    if !source.picked.is_empty() {
+        let picked: Vec<_> = source.picked.iter().map(|(name, topics)| format!("{name} ({topics})")).collect();
+        writeln!(out, "          topics read as {}", picked.join(", "))?;
     }
     Ok(())
 }
