@@ -95,7 +95,8 @@ impl Splitter {
         // One byte more for the carriage return.
         if self.held.len() > self.max + self.delimiter.len() {
             if self.overlong.is_none() {
-                each(Piece::TooLong { head: &self.held[..self.max], is_first: self.first });
+                let line = if self.delimiter == b"\r" { self.held.strip_prefix(b"\n") } else { None };
+                each(Piece::TooLong { head: &line.unwrap_or(&self.held)[..self.max], is_first: self.first });
             }
             let tail = self.held.len() - (self.delimiter.len() - 1);
             *self.overlong.get_or_insert(0) += tail;
@@ -150,6 +151,7 @@ mod tests {
         assert_eq!(split("\n", 4, &[b"abcdefgh", b"ijkl", b"mn\nxyz\n"]), ["abcd…", "xyz"]);
         assert_eq!(split("\n", 4, &[b"abcd\r\nabcde\nz\n"]), ["abcd", "abcd…", "z"]);
         assert_eq!(split("\r\n", 2, &[b"abcdefgh\r", b"\nz\r\n"]), ["ab…", "z"]);
+        assert_eq!(split("\r", 2, &[b"\nabcdefgh", b"\rz\r"]), ["ab…", "z"]);
     }
 
     #[test]
@@ -173,7 +175,7 @@ mod tests {
             text in "[ab\\r\\n]{0,60}",
             cuts in proptest::collection::vec(0usize..60, 0..6),
             max in 1usize..12,
-            delimiter in prop_oneof![Just("\n"), Just("\r\n"), Just("ab")],
+            delimiter in prop_oneof![Just("\n"), Just("\r"), Just("\r\n"), Just("ab")],
         ) {
             let bytes = text.as_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(bytes.len())).collect();
