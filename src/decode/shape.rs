@@ -297,7 +297,7 @@ impl Options {
         if decimal == Decimal::Comma && bare.contains('.') {
             return Err(format!("{shown} holds a point where a decimal comma is declared"));
         }
-        let is_free = self.kind == Some(Kind::Text) || !(self.is_strict || !self.words.is_empty());
+        let is_free = self.kind == Some(Kind::Text) || (!self.is_strict && self.words.is_empty());
         match number::parse_marked(bare, decimal) {
             Some(Ok(number)) if is_number || !is_free => Ok(number),
             Some(Err(unfit)) if is_number || !is_free => Err(format!("{shown} {unfit}")),

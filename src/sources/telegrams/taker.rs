@@ -55,6 +55,9 @@ pub(super) struct Taker {
     state: State,
 }
 
+/// What became of a measure: nothing if it is declared to mean that there is no value.
+type Outcome = Result<Option<Value>, Refusal>;
+
 /// Which meter, and when: what is the same in all fields of a reading.
 type Whose = (u8, Option<Timestamp>);
 
@@ -167,7 +170,7 @@ impl Taker {
     }
 
     /// The field that a measure is, if it is wanted and new.
-    fn field(&mut self, measure: &Measure, intake: &Intake) -> Option<(FieldName, Result<Option<Value>, Refusal>)> {
+    fn field(&mut self, measure: &Measure, intake: &Intake) -> Option<(FieldName, Outcome)> {
         let wanted = self.wanted.iter().find(|wanted| wanted.from == measure.name);
         if wanted.is_none() && !self.wanted.is_empty() {
             return None;
