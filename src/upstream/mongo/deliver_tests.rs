@@ -319,3 +319,15 @@ async fn one_command_is_for_one_collection() {
     let again = send(&mut database, &mut Breaker::default(), &mut sent[..3]).await.report;
     assert_eq!((fates(&again).as_str(), again.conflicts), ("ddd", 0));
 }
+
+#[tokio::test]
+async fn a_live_document_of_ours_is_replaced_and_nothing_else() {
+    let mut database = Database::default();
+    for id in documents(&["a", "b"]).iter().map(|document| &document.id) {
+        let known = if id.contains("/a|") { LIVE } else { "other" };
+        database.stored.insert(id.clone(), known.into());
+    }
+    let report = once(&mut database, &["a", "b", "c"]).await;
+    assert_eq!((fates(&report).as_str(), report.conflicts, database.replaced), ("ddd", 1, 1));
+    assert_eq!(database.stored.values().filter(|hash| *hash == LIVE).count(), 0);
+}

@@ -79,6 +79,20 @@ async fn what_is_not_ours_is_not_replaced() {
 }
 
 #[tokio::test]
+async fn what_is_final_is_not_replaced_either() {
+    // The same store under the same `_id` with other content: part of its journal was lost with a damaged card.
+    let mut fake = Fake::default();
+    let (first, _) = seal(&mut fake, &open(5), Form::Live).await;
+    let before = fake.plain.stored[&first.id].clone();
+    for form in [Form::Live, Form::Buckets] {
+        let (other, report) = seal(&mut fake, &open(4), form).await;
+        assert_eq!((report.fates, report.conflicts), (vec![Fate::Delivered], 1));
+        assert_eq!(other.id, format!("{}~{STORE}", first.id));
+    }
+    assert_eq!((fake.plain.stored.len(), &fake.plain.stored[&first.id]), (2, &before));
+}
+
+#[tokio::test]
 async fn a_late_update_between_two_tries_is_replaced_too() {
     // The seal finds nothing, a live update that was under way arrives, and only then the seal is run: the server says
     // that the `_id` is taken.
