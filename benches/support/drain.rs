@@ -43,7 +43,7 @@ pub fn all() {
         "of it",
         "cpu µs",
         "bare",
-        "MiB (batches)"
+        "MiB (commands)"
     );
     // Each in a process of its own: what an allocator kept of one is not there in the next.
     for row in ["60 0 memory", "60 100 memory", "200 100 memory", "60 100 store", "60 250 store"] {
@@ -78,7 +78,6 @@ fn measure(samples: usize, delay: Duration, from_store: bool) {
     let pool: Vec<SealedBucket> = (0..POOL).map(|sensor| bucket(sensor, samples)).collect();
     let context = upstream(config.clone(), "bench").context(STORE_ID);
     let documents: Vec<RawDocumentBuf> = pool.iter().map(|bucket| Document::of(bucket, &context).bson).collect();
-    let batch: usize = documents[..SEGMENT].iter().map(|document| document.as_bytes().len()).sum();
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         ours.push(if from_store {
@@ -104,7 +103,7 @@ fn measure(samples: usize, delay: Duration, from_store: bool) {
         cpu(&ours),
         cpu(&bare),
         rise / f64::from(1 << 20),
-        rise / batch as f64
+        rise / super::LARGEST as f64
     );
 }
 

@@ -57,7 +57,8 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
             }
             self.calendar.look(now, self.lanes.new.latest_window());
             if let Some(next) = self.live_next() {
-                return next;
+                // What is done is settled first.
+                return if self.lanes.has_done() { Next::Pause } else { next };
             }
             if self.lanes.open_segments() >= MAX_OPEN_SEGMENTS {
                 return self.deliver_any().unwrap_or(Next::Attend);
