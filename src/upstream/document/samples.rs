@@ -129,8 +129,8 @@ mod tests {
                 let at = Timestamp::clamped(bucket.window.start().as_millis() + i * 1000);
                 bucket.samples.push(Sample { at, fields });
             }
-            let mut shape = Shape::default();
-            shape.times = *random.choice(&[Times::Auto, Times::Offset, Times::Minute]).unwrap();
+            let times = *random.choice(&[Times::Auto, Times::Offset, Times::Minute]).unwrap();
+            let mut shape = Shape { times, ..Shape::default() };
             if round % 3 == 0 {
                 shape.names.samples_t = String::new();
                 shape.names.samples_value = "v".to_owned();
