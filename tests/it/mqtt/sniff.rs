@@ -1,10 +1,14 @@
 //! `tipbucket sniff` at a broker: it listens beside the gateway, under a name of its own.
 
+use std::time::Duration;
+
 use tokio::process::Command;
 
 use super::table;
+use crate::support::daemon::command;
 use crate::support::mosquitto::Mosquitto;
 use crate::support::mqtt_intake::{Publisher, start};
+use crate::support::patience;
 
 #[tokio::test]
 async fn a_listener_does_not_disturb_the_gateway() {
@@ -21,8 +25,9 @@ async fn a_listener_does_not_disturb_the_gateway() {
     let site = folder.path().join("site.toml");
     let source = table(&broker.url(), &topics.replace("[[topics]]", "[[sources.line.topics]]"));
     std::fs::write(&site, format!("site.name = 'x'\n[sources.line]\ntype = 'mqtt'\n{source}")).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tipbucket"))
-        .args(["sniff", "--source", "line", "--format", "json", "--for", "3s", "--config"])
+    let long = format!("{}s", patience(Duration::from_secs(3)).as_secs());
+    let output = Command::from(command())
+        .args(["sniff", "--source", "line", "--format", "json", "--for", &long, "--config"])
         .arg(&site)
         .output()
         .await

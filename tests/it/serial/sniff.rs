@@ -1,14 +1,12 @@
 //! `tipbucket sniff`: every recorded sample gives what it should, and a capture is replayed as it was.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
 use super::samples::{self, Got, Sample};
+use crate::support::daemon::command;
 use crate::support::pty::Pty;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tipbucket");
 
 /// Writes a site file with one source.
 fn site(folder: &Path, source: &Json) -> std::path::PathBuf {
@@ -20,7 +18,7 @@ fn site(folder: &Path, source: &Json) -> std::path::PathBuf {
 
 /// Runs it, and reads its JSON lines.
 pub fn sniff(site: &Path, source: &str, arguments: &[&str]) -> Got {
-    let output = Command::new(PROGRAM)
+    let output = command()
         .args(["sniff", "--source", source, "--format", "json", "--config"])
         .arg(site)
         .args(arguments)
@@ -105,7 +103,7 @@ fn wrong_use_is_told_with_its_remedy() {
     let source = json!({ "type": "line", "port": "/dev/none", "sensor": "s", "decode": "csv", "columns": ["v"] });
     let site = site(folder.path(), &source);
     let error = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(["sniff", "--config"]).arg(&site).args(arguments).output().unwrap();
+        let output = command().args(["sniff", "--config"]).arg(&site).args(arguments).output().unwrap();
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };

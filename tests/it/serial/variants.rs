@@ -1,12 +1,12 @@
 //! Recordings of other devices and firmware than those of the corpus (`tests/variants/serial`), as a technician replays them.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 
 use serde_json::Value as Json;
 
 use crate::mqtt::variants::{cases, is_wanted, payload};
+use crate::support::daemon::command;
 
 /// How many programs run side by side.
 const WORKERS: usize = 4;
@@ -23,7 +23,7 @@ fn told(folder: &Path, number: usize, case: &Json) -> Vec<String> {
     let recording = folder.join(format!("{number}.{}", case["ending"].as_str().unwrap()));
     std::fs::write(&recording, payload(case)).unwrap();
     let at = case["at"].as_str().unwrap_or("2026-03-01T12:00:00.000Z");
-    let output = Command::new(env!("CARGO_BIN_EXE_tipbucket"))
+    let output = command()
         .args(["sniff", "--source", "s", "--format", "json", "--received-at", at, "--config"])
         .arg(&site)
         .arg("--replay")
@@ -42,9 +42,9 @@ fn line_told(line: &str, arrival: &str) -> String {
     let reading = &line["reading"];
     let at = reading["at"].as_str().unwrap();
     let at = if at == arrival { String::new() } else { format!("@{at}") };
-    let fields = reading["fields"].as_object().unwrap().iter();
-    let mut fields: Vec<String> = fields.map(|(name, value)| format!(" {name}={value}")).collect();
-    fields.sort();
+    let mut fields: Vec<_> = reading["fields"].as_object().unwrap().iter().collect();
+    fields.sort_by_key(|(name, _)| *name);
+    let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!(" {name}={value}")).collect();
     format!("{}{at}{}", reading["sensor"].as_str().unwrap(), fields.concat())
 }
 

@@ -1,13 +1,11 @@
 //! The `tipbucket` program itself: what it prints, where, and how it ends.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::support::daemon::program;
+use crate::support::daemon::command;
 
 fn tipbucket(arguments: &[&str]) -> Output {
-    let words = program();
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+    let mut command = command();
     // The test's own environment must not decide.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIPBUCKET")) {
         command.env_remove(name);

@@ -179,9 +179,8 @@ impl Daemon {
 
     /// Runs another subcommand with this site file and waits for its end.
     pub fn tipbucket(&self, arguments: &[&str]) -> Output {
-        let words = program();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).args(arguments).arg("--config").arg(self.site_file());
+        let mut command = command();
+        command.args(arguments).arg("--config").arg(self.site_file());
         self.prepared(command).stdin(Stdio::null()).output().unwrap()
     }
 
@@ -243,6 +242,14 @@ impl Drop for Daemon {
 /// The program of this build, the emulator in front where there is one.
 pub fn program() -> Vec<String> {
     super::emulator::words(env!("CARGO_BIN_EXE_tipbucket"))
+}
+
+/// Starts the program of this build.
+pub fn command() -> Command {
+    let words = program();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
 }
 
 fn free_port() -> u16 {

@@ -85,7 +85,7 @@ fn contradictions_of_the_table_are_all_named() {
         ]})
     };
     let settings =
-        json!({ "port": "", "baud": 1, "timeout": "0s", "retries": 99, "devices": [device("s", 0), device("s", 248)] });
+        json!({ "port": "", "baud": 1, "timeout": "0s", "retries": 99, "devices": [device("s", 0), device("s", 255)] });
     for (path, words) in [
         ("port", "empty"),
         ("baud", "not between"),
@@ -93,7 +93,7 @@ fn contradictions_of_the_table_are_all_named() {
         ("retries", "more than"),
         ("devices[1].sensor", "already another"),
         ("devices[0].unit_id", "0 is not between 1 and 254"),
-        ("devices[1].unit_id", "248"),
+        ("devices[1].unit_id", "255 is not between 1 and 254"),
         ("devices[0].registers[1].field", "already another"),
     ] {
         check_all(settings.clone(), path, words);
