@@ -2,12 +2,12 @@
 //!
 //! New buckets go first, so that what people look at is up to date at once; while both wait, the backlog gets so many
 //! commands for each one of new buckets. Within a lane everything goes in order. Plain state, no I/O; it holds at most one
-//! command's documents for each lane, whatever the backlog.
+//! command's documents for each lane, and those of one that is under way, whatever the backlog.
 
 use super::window::Window;
 use crate::model::Timestamp;
 use crate::stats::UpstreamStats;
-use crate::store::Settled;
+use crate::store::{SegmentId, Settled};
 use crate::upstream::{Context, Report};
 
 /// Which lane.
@@ -27,11 +27,20 @@ pub(super) struct Lanes {
     turns: u32,
     /// Whether the store may have more that was put behind.
     more: bool,
+    /// The last segment that was drawn before the rest was put behind: what is left of it goes first, in order.
+    before: Option<SegmentId>,
 }
 
 impl Lanes {
     pub(super) fn new(context: Context, share: u32) -> Self {
-        Self { new: Window::new(context.clone()), old: Window::new(context), share, turns: share, more: false }
+        Self {
+            new: Window::new(context.clone()),
+            old: Window::new(context),
+            share,
+            turns: share,
+            more: false,
+            before: None,
+        }
     }
 
     /// Whether what waits may be put behind at all.
@@ -40,15 +49,15 @@ impl Lanes {
     }
 
     /// What waited was put behind.
-    pub(super) const fn split(&mut self) {
+    pub(super) fn split(&mut self) {
         self.more = true;
+        self.before = self.new.last_drawn();
         self.turns = self.share;
     }
 
-    /// Unpacks buckets until both windows hold a command's documents.
-    pub(super) fn fill(&mut self, limits: (usize, usize), now: Timestamp, stats: &UpstreamStats) {
-        self.new.fill(limits, now, stats);
-        self.old.fill(limits, now, stats);
+    /// Unpacks some buckets more; `false` when both windows hold a command's documents, or all there are.
+    pub(super) fn fill_slice(&mut self, limits: (usize, usize), now: Timestamp, stats: &UpstreamStats) -> bool {
+        self.new.fill_slice(limits, now, stats) || self.old.fill_slice(limits, now, stats)
     }
 
     /// Whether a segment of the backlog is wanted.
@@ -71,7 +80,8 @@ impl Lanes {
         if self.old.is_empty() {
             return None;
         }
-        let is_news_turn = new_may_go && !self.new.is_empty() && self.turns >= self.share;
+        let is_older = self.before.is_some_and(|last| self.new.has_until(last));
+        let is_news_turn = new_may_go && !self.new.is_empty() && (is_older || self.turns >= self.share);
         Some(if is_news_turn { Lane::New } else { Lane::Old })
     }
 
@@ -92,6 +102,10 @@ impl Lanes {
     ) {
         if count > 0 {
             self.turns = if lane == Lane::New { 0 } else { self.turns.saturating_add(1) };
+        }
+        if report.trouble.is_some() {
+            // What the database does take must not wait for what it does not.
+            self.before = None;
         }
         self.of(lane).apply(report, count, now, stats);
         let other = if lane == Lane::New { Lane::Old } else { Lane::New };

@@ -1,11 +1,13 @@
 //! The forwarder: sealed buckets out of the store, in two lanes, into the upstream, until each is delivered or refused.
 //!
-//! It holds at most two commands' documents (new buckets, and the backlog), whatever the backlog. A segment is settled
+//! It holds at most three commands' documents, whatever the backlog: of the one under way, and of the next of either lane,
+//! which are made meanwhile. A segment is settled
 //! (deleted) when each of its buckets is proven stored or put aside as a dead letter: while the next command is under way,
 //! or at once if there is none. Nothing else is remembered, and nothing on disk says what was sent: after a restart
 //! everything unsettled is sent again, which is harmless. It never fails because the database does: it reports a condition,
 //! waits with jitter and tries again.
 
+mod ahead;
 mod calendar;
 mod lanes;
 mod live;
@@ -16,6 +18,7 @@ mod tests;
 mod way;
 mod window;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +30,7 @@ use crate::model::backoff::Backoff;
 use crate::stats::Stats;
 use crate::store::{Backlog, Settled, StoreError};
 use crate::upstream::{Context, Report, Trouble, TroubleKind, Tuning, Upstream};
+use ahead::Ahead;
 use calendar::Calendar;
 use lanes::{Drain, Lane, Lanes};
 use live::Live;
@@ -201,24 +205,41 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
         self.apply(report, (Lane::New, 0), reached);
     }
 
-    /// One delivery. What earlier ones finished is settled meanwhile: the server need not wait for our disk.
+    /// One delivery. What earlier ones finished is settled meanwhile, and the next one's documents are made: the server need
+    /// wait neither for our disk nor for our processor.
     async fn deliver(&mut self, lane: Lane) -> Sent {
         let done = self.lanes.take_settled();
+        let (now, limits) = (self.clock.now(), self.way.limits());
         let window = self.lanes.of(lane);
-        let count = window.batch(self.way.limits());
-        let shutdown = self.shutdown.clone();
-        let (documents, store) = window.first(count, self.clock.now());
+        let (count, store) = (window.batch(limits), window.store().to_owned());
+        let mut documents = window.take(count, now);
         let bytes = documents.iter().map(crate::upstream::Document::bytes).sum();
-        let started = Instant::now();
-        let settling = settle(&mut self.backlog, done, &self.shutdown);
-        let both = async { tokio::join!(self.way.deliver(documents, store), settling) };
-        let (report, is_settled) = tokio::select! {
-            biased;
-            both = both => both,
-            () = async { shutdown.cancelled().await; sleep(LAST_DELIVERY).await } => {
-                tracing::warn!("the delivery in flight did not end in time; it is sent again after the start");
-                return Sent::CutOff;
+        let (started, answered) = (Instant::now(), AtomicBool::new(false));
+        let delivering = async {
+            let report = self.way.deliver(&mut documents, &store).await;
+            answered.store(true, Ordering::Relaxed);
+            report
+        };
+        let (backlog, lanes, shutdown) = (&mut self.backlog, &mut self.lanes, &self.shutdown);
+        // Before all is well it is not certain that what comes next is what is drawn next.
+        let is_well = self.healthy_since.is_some();
+        let stats = self.stats.upstream();
+        let meanwhile = async {
+            let is_settled = settle(backlog, done, shutdown).await;
+            if is_settled && is_well {
+                Ahead { backlog, lanes, lane, limits, now, stats, shutdown, answered: &answered }.prepare().await;
             }
+            is_settled
+        };
+        let both = tokio::select! {
+            biased;
+            both = async { tokio::join!(delivering, meanwhile) } => Some(both),
+            () = async { shutdown.cancelled().await; sleep(LAST_DELIVERY).await } => None,
+        };
+        self.lanes.of(lane).put_back(documents);
+        let Some((report, is_settled)) = both else {
+            tracing::warn!("the delivery in flight did not end in time; it is sent again after the start");
+            return Sent::CutOff;
         };
         tracing::debug!(
             ?lane,

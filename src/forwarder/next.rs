@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::lanes::Lane;
@@ -12,7 +13,7 @@ use crate::store::{Backlog, Parcel, StoreError};
 /// How long a window that is not full waits for the next segment.
 const GATHER: Duration = Duration::from_millis(20);
 /// Most segments whose buckets wait in an unfinished archive file; then the file is finished early.
-const MAX_OPEN_SEGMENTS: usize = 10_000;
+pub(super) const MAX_OPEN_SEGMENTS: usize = 10_000;
 /// A backlog from which nothing has come for this long is drained.
 const DRAINED: Duration = Duration::from_secs(1);
 
@@ -51,7 +52,9 @@ impl<B: Backlog, W: Way> Forwarder<B, W> {
                 self.pause = Some(left.min(asked.unwrap_or(left)));
                 return Next::Pause;
             }
-            self.lanes.fill(limits, now, self.stats.upstream());
+            while self.lanes.fill_slice(limits, now, self.stats.upstream()) {
+                yield_now().await;
+            }
             if self.lanes.must_settle() {
                 return Next::Pause;
             }

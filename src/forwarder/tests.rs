@@ -1,5 +1,6 @@
 //! The forwarder in virtual time, between a backlog and an upstream that are plain lists.
 
+mod ahead;
 mod chaos;
 mod lanes;
 mod live;

@@ -12,6 +12,9 @@ use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
 /// Dead letters beyond this many bytes are stored at once, not only together with their segment.
 const MAX_LETTER_BYTES: usize = 1 << 20;
 
+/// Bytes of documents that are made at a time: a small processor needs some milliseconds for them.
+const SLICE: usize = 32 << 10;
+
 /// Most segments that are done and not settled.
 const MAX_DONE: usize = 1000;
 
@@ -63,35 +66,57 @@ impl Window {
     }
 
     /// Unpacks buckets, oldest first, until the window holds this many documents or bytes.
-    pub(super) fn fill(&mut self, (most, bytes): (usize, usize), now: Timestamp, stats: &UpstreamStats) {
+    #[cfg(test)]
+    fn fill(&mut self, limits: (usize, usize), now: Timestamp, stats: &UpstreamStats) {
+        while self.fill_slice(limits, now, stats) {}
+    }
+
+    /// Unpacks buckets, oldest first, until the window holds this many documents or bytes, or a slice of them is made: then
+    /// it gives `true`, and is to be called again when others have had their turn.
+    pub(super) fn fill_slice(&mut self, (most, bytes): (usize, usize), now: Timestamp, stats: &UpstreamStats) -> bool {
         let mut filled: usize = self.documents.iter().map(Document::bytes).sum();
+        let mut made = 0;
         for index in 0..self.segments.len() {
             while self.documents.len() < most && filled < bytes {
-                let segment = &mut self.segments[index];
-                let Some(packed) = segment.packed.pop_front() else { break };
-                segment.drawn += 1;
-                let place = format!("segment {}, bucket {}", segment.id.0, segment.drawn);
-                let id = segment.id;
-                match self.document(packed.unpack(), now) {
-                    Ok(document) if document.bytes() > MAX_DOCUMENT_BYTES => {
-                        let text = format!(
-                            "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes",
-                            document.bytes()
-                        );
-                        self.refuse(&(id, packed), document, &text, now, stats);
-                    }
-                    Ok(document) => {
-                        filled += document.bytes();
-                        self.segments[index].waiting += 1;
-                        self.documents.push(document);
-                        self.owners.push((id, packed));
-                    }
-                    Err(error) => {
-                        let reason = format!("cannot be unpacked: {error}");
-                        let lost = packed.lost(id, LossReason::Damaged);
-                        self.letter(letter_of(place, reason, packed.bytes().to_vec(), lost, now), stats);
-                    }
+                if made >= SLICE {
+                    return true;
                 }
+                let Some(packed) = self.segments[index].packed.pop_front() else { break };
+                self.segments[index].drawn += 1;
+                let size = self.unpack(index, packed, now, stats);
+                filled += size.0;
+                made += size.1;
+            }
+        }
+        false
+    }
+
+    /// Makes the document of a bucket. Gives the bytes that wait now, and those that were worked on.
+    fn unpack(&mut self, index: usize, packed: PackedBucket, now: Timestamp, stats: &UpstreamStats) -> (usize, usize) {
+        let id = self.segments[index].id;
+        match self.document(packed.unpack(), now) {
+            Ok(document) if document.bytes() > MAX_DOCUMENT_BYTES => {
+                let bytes = document.bytes();
+                let text = format!(
+                    "the document has {bytes} bytes, more than the {MAX_DOCUMENT_BYTES} that are sent: lower bucket.max_samples or bucket.max_bytes"
+                );
+                self.refuse(&(id, packed), document, &text, now, stats);
+                (0, bytes)
+            }
+            Ok(document) => {
+                let bytes = document.bytes();
+                self.segments[index].waiting += 1;
+                self.documents.push(document);
+                self.owners.push((id, packed));
+                (bytes, bytes)
+            }
+            Err(error) => {
+                let place = format!("segment {}, bucket {}", id.0, self.segments[index].drawn);
+                let reason = format!("cannot be unpacked: {error}");
+                let (lost, payload) = (packed.lost(id, LossReason::Damaged), packed.bytes().to_vec());
+                let bytes = payload.len();
+                self.letter(letter_of(place, reason, payload, lost, now), stats);
+                (0, bytes)
             }
         }
     }
@@ -110,13 +135,25 @@ impl Window {
         within.count().max(1).min(self.documents.len())
     }
 
-    /// The first documents, about to be sent, and the store's id.
-    pub(super) fn first(&mut self, count: usize, now: Timestamp) -> (&mut [Document], &str) {
-        let documents = &mut self.documents[..count];
-        for document in documents.iter_mut() {
+    /// Takes out the first documents, about to be sent: [`Self::put_back`] is to be called before anything is applied.
+    pub(super) fn take(&mut self, count: usize, now: Timestamp) -> Vec<Document> {
+        let rest = self.documents.split_off(count);
+        let mut documents = std::mem::replace(&mut self.documents, rest);
+        for document in &mut documents {
             document.first_sent.get_or_insert(now);
         }
-        (documents, &self.context.store)
+        documents
+    }
+
+    /// Puts them back, before those that came meanwhile.
+    pub(super) fn put_back(&mut self, mut documents: Vec<Document>) {
+        documents.append(&mut self.documents);
+        self.documents = documents;
+    }
+
+    /// The id that was born with the store.
+    pub(super) fn store(&self) -> &str {
+        &self.context.store
     }
 
     /// The window that ended last of those whose buckets wait.
@@ -207,6 +244,22 @@ impl Window {
     /// Documents that wait.
     pub(super) const fn len(&self) -> usize {
         self.documents.len()
+    }
+
+    /// Whether it holds so many documents or bytes.
+    pub(super) fn is_full(&self, (most, bytes): (usize, usize)) -> bool {
+        self.documents.len() >= most || self.documents.iter().map(Document::bytes).sum::<usize>() >= bytes
+    }
+
+    /// The last segment that was drawn, if it is not settled.
+    pub(super) fn last_drawn(&self) -> Option<SegmentId> {
+        self.segments.back().map(|segment| segment.id)
+    }
+
+    /// Whether anything waits of the segments up to this one.
+    pub(super) fn has_until(&self, last: SegmentId) -> bool {
+        let mut segments = self.segments.iter().take_while(|segment| segment.id <= last);
+        segments.any(|segment| segment.waiting > 0 || !segment.packed.is_empty())
     }
 
     pub(super) fn has_packed(&self) -> bool {

@@ -163,6 +163,20 @@ impl NameReader {
         self.0.read().unwrap_or_else(PoisonError::into_inner).fields.get(id as usize).cloned()
     }
 
+    /// Rows as samples; `None` if one has a field without a name.
+    pub(super) fn samples(&self, rows: Vec<Row>) -> Option<Vec<Sample>> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut fields = Fields::new();
+            for (id, value) in row.fields {
+                fields.push((known.fields.get(id as usize)?.clone(), value));
+            }
+            samples.push(Sample { at: row.at, fields });
+        }
+        Some(samples)
+    }
+
     /// A row as a sample; `None` if it has a field without a name.
     pub(super) fn sample(&self, row: &Row) -> Option<Sample> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);

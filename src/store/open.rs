@@ -108,7 +108,7 @@ impl Block {
         while input.left() > 0 {
             codec::decode(&mut input, self.key.window.start(), &mut rows).map_err(damaged())?;
         }
-        let samples = rows.iter().map(|row| names.sample(row)).collect::<Option<Vec<_>>>();
+        let samples = names.samples(rows);
         let (Some(sensor), Some(samples)) = (names.sensor(self.key.sensor), samples) else {
             return Err(damaged()(missing));
         };

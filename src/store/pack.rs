@@ -303,8 +303,7 @@ impl Entry {
 
     fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
         let (_, rows) = self.rows()?;
-        let samples = rows.iter().map(|row| self.names.sample(row)).collect::<Option<Vec<_>>>();
-        samples.ok_or(Damaged("field without a name"))
+        self.names.samples(rows).ok_or(Damaged("field without a name"))
     }
 
     /// A segment of this bucket alone.

@@ -221,7 +221,7 @@ pub(super) fn build(
     if let Some(every) = shape.summary {
         doc.put(&names.summary, rollups::summary(bucket, every, names, main));
     }
-    doc.put(&names.samples, samples::samples(bucket, shape, main));
+    samples::put(&mut doc, bucket, shape, main);
     if is_sealed {
         doc.put(&names.sealed, bucket.sealed.as_str());
     }
@@ -247,7 +247,7 @@ pub(super) fn build(
     if let Some(expires) = expires(bucket, context, now) {
         doc.put(&names.expire_at, date(expires));
     }
-    doc.0
+    doc.finish()
 }
 
 /// When the database may delete a bucket. Times that are not believed may lie in 1970: such a bucket would be gone before

@@ -63,6 +63,31 @@ async fn what_waited_through_trouble_is_put_behind_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_drawn_goes_before_what_is_put_behind() {
+    let world = Shared::default();
+    world.with(|w| w.manners = share(4));
+    command(&world, 10, "b");
+    let running = start(&world);
+    world.until(|w| w.settled.len() == 1).await;
+    world.with(|w| w.reports.push_back(trouble(TroubleKind::Transient, vec![Fate::Unsent; 3])));
+    // More than a command in each, so that some of the last one drawn is left.
+    for id in 11..=30 {
+        let names = [0, 1, 2, 3, 4].map(|i| format!("b{id}-{i}"));
+        world.segment(id, &names.each_ref().map(String::as_str));
+    }
+    world.until(|w| w.settled.len() == 21).await;
+    let mut first_sent: Vec<String> = Vec::new();
+    for name in world.with(|w| w.sent.concat()) {
+        if !first_sent.contains(&name) {
+            first_sent.push(name);
+        }
+    }
+    assert_eq!(first_sent.len(), 103);
+    assert!(first_sent.is_sorted(), "{first_sent:?}");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn how_long_draining_takes_is_told_while_it_lasts() {
     let world = Shared::default();
     world.with(|w| w.manners = share(4));

@@ -6,48 +6,61 @@ use std::collections::HashMap;
 use mongodb::bson::raw::RawArrayBuf;
 use mongodb::bson::{RawBson, RawDocumentBuf};
 
-use super::write::{ARRAY, Builder, DOCUMENT, close, date, element, length, open, open_inside, value};
+use super::write::{
+    ARRAY, Builder, Counter, DOCUMENT, close, date, element, length, open_inside, value, value_element,
+};
 use crate::model::{FieldName, SealedBucket, Timestamp};
 use crate::upstream::{Layout, Shape, Times};
 
 /// About what a row of one field takes.
 const ROW_BYTES: usize = 40;
+/// About what stands behind the samples.
+const AFTER_BYTES: usize = 256;
 /// Milliseconds of a minute.
 const MINUTE: i64 = 60_000;
 
-/// The samples as the shape wants them.
-pub(super) fn samples(bucket: &SealedBucket, shape: &Shape, main: Option<&FieldName>) -> RawBson {
+/// Appends the samples as the shape wants them.
+pub(super) fn put(doc: &mut Builder, bucket: &SealedBucket, shape: &Shape, main: Option<&FieldName>) {
+    let name = shape.names.samples.as_str();
     match shape.layout {
-        Layout::Rows => RawBson::Array(rows(bucket, shape, main)),
-        Layout::Columns => RawBson::Document(columns(bucket, shape, main)),
+        Layout::Rows if name.is_empty() => {}
+        Layout::Rows => doc.append_bytes(|bytes| {
+            // What follows the samples is short: nothing is moved again.
+            bytes.reserve(ROW_BYTES * (bucket.samples.len() + 1) + AFTER_BYTES);
+            put_rows(bytes, name, bucket, shape, main);
+        }),
+        Layout::Columns => doc.put(name, columns(bucket, shape, main)),
     }
 }
 
-/// Most of a document, and most of the work: written as bytes, with each field's name made once.
+/// The samples as rows in an array.
 pub(super) fn rows(bucket: &SealedBucket, shape: &Shape, main: Option<&FieldName>) -> RawArrayBuf {
+    let mut document = Builder::new();
+    document.append_bytes(|bytes| put_rows(bytes, "rows", bucket, shape, main));
+    document.0.get_array("rows").expect("it was just written").to_owned()
+}
+
+/// Most of a document, and most of the work: written as bytes, with each field's name made once.
+fn put_rows(bytes: &mut Vec<u8>, name: &str, bucket: &SealedBucket, shape: &Shape, main: Option<&FieldName>) {
     let mut names: Vec<(&FieldName, Cow<'_, str>)> = Vec::new();
-    let mut bytes = Vec::with_capacity(ROW_BYTES * (bucket.samples.len() + 1));
-    let document = open(&mut bytes);
-    let array = open_inside(&mut bytes, ARRAY, "rows");
-    for (i, sample) in bucket.samples.iter().enumerate() {
-        let row = open_inside(&mut bytes, DOCUMENT, &i.to_string());
-        element(&mut bytes, &shape.names.samples_t, &time(sample.at, bucket, shape));
+    let array = open_inside(bytes, ARRAY, name);
+    let mut index = Counter::new();
+    for sample in &bucket.samples {
+        let row = open_inside(bytes, DOCUMENT, index.next());
+        element(bytes, &shape.names.samples_t, &time(sample.at, bucket, shape));
         for (place, (field, v)) in sample.fields.iter().enumerate() {
             // Mostly every sample has the same fields in the same order.
-            let is_here = names.get(place).is_some_and(|(known, _)| *known == field);
+            let is_here = names.get(place).is_some_and(|(known, _)| known.is_same_allocation(field));
             let known = if is_here { Some(place) } else { names.iter().position(|(known, _)| *known == field) };
             let known = known.unwrap_or_else(|| {
                 names.push((field, shape.names.value(field.as_str(), Some(field) == main)));
                 names.len() - 1
             });
-            element(&mut bytes, &names[known].1, &value(v));
+            value_element(bytes, &names[known].1, v);
         }
-        close(&mut bytes, row);
+        close(bytes, row);
     }
-    close(&mut bytes, array);
-    close(&mut bytes, document);
-    let document = RawDocumentBuf::from_bytes(bytes).expect("its length is right");
-    document.get_array("rows").expect("it was just written").to_owned()
+    close(bytes, array);
 }
 
 /// `{t: […], temp: […], hum: […]}`, all arrays of one length; fields in the order in which they first appear.

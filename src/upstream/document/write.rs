@@ -4,6 +4,7 @@
 //! becomes a Decimal128, which holds it exactly too.
 
 use mongodb::bson::raw::{BindRawBsonRef, CString};
+use mongodb::bson::spec::ElementType;
 use mongodb::bson::{DateTime, Decimal128, RawBson, RawDocumentBuf};
 
 use crate::model::{Number, Timestamp, Value};
@@ -24,6 +25,22 @@ impl Builder {
         }
     }
 
+    /// Lets elements be written as bytes.
+    pub(super) fn append_bytes(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = std::mem::take(&mut self.0).into_bytes();
+        bytes.pop();
+        write(&mut bytes);
+        close(&mut bytes, 0);
+        self.0 = RawDocumentBuf::from_bytes(bytes).expect("its length is right");
+    }
+
+    /// The document, in no more memory than it needs: many wait at a time.
+    pub(super) fn finish(self) -> RawDocumentBuf {
+        let mut bytes = self.0.into_bytes();
+        bytes.shrink_to_fit();
+        RawDocumentBuf::from_bytes(bytes).expect("its length is right")
+    }
+
     /// As [`Self::put`], for a name that depends on a sensor's fields: if it is there already, with a `_` more.
     pub(super) fn put_beside(&mut self, key: &str, value: impl BindRawBsonRef) {
         let mut key = key.to_owned();
@@ -40,14 +57,14 @@ pub(super) const ARRAY: u8 = 0x04;
 
 /// Begins a document or an array in bytes; the place is for [`close`].
 pub(super) fn open(bytes: &mut Vec<u8>) -> usize {
-    bytes.extend([0; 4]);
+    bytes.extend_from_slice(&[0; 4]);
     bytes.len() - 4
 }
 
 /// Begins one of this kind as an element of the one around it.
 pub(super) fn open_inside(bytes: &mut Vec<u8>, kind: u8, key: &str) -> usize {
     bytes.push(kind);
-    bytes.extend(key.as_bytes());
+    bytes.extend_from_slice(key.as_bytes());
     bytes.push(0);
     open(bytes)
 }
@@ -65,11 +82,11 @@ pub(super) fn element(bytes: &mut Vec<u8>, key: &str, value: &RawBson) {
         return;
     }
     bytes.push(value.element_type() as u8);
-    bytes.extend(key.as_bytes());
+    bytes.extend_from_slice(key.as_bytes());
     bytes.push(0);
     match value {
         RawBson::Double(v) => bytes.extend(v.to_le_bytes()),
-        RawBson::DateTime(v) => bytes.extend(v.timestamp_millis().to_le_bytes()),
+        RawBson::DateTime(v) => bytes.extend_from_slice(&v.timestamp_millis().to_le_bytes()),
         RawBson::Int32(v) => bytes.extend(v.to_le_bytes()),
         RawBson::Int64(v) => bytes.extend(v.to_le_bytes()),
         RawBson::Decimal128(v) => bytes.extend(v.bytes()),
@@ -81,6 +98,50 @@ pub(super) fn element(bytes: &mut Vec<u8>, key: &str, value: &RawBson) {
             bytes.push(0);
         }
         other => unreachable!("no value of a sample is a {:?}", other.element_type()),
+    }
+}
+
+/// As [`element`], of a value as it was measured.
+pub(super) fn value_element(bytes: &mut Vec<u8>, key: &str, v: &Value) {
+    let (kind, number) = match v {
+        Value::F64(v) => (ElementType::Double, v.to_le_bytes()),
+        Value::I64(v) => (ElementType::Int64, v.to_le_bytes()),
+        other => return element(bytes, key, &value(other)),
+    };
+    if !key.is_empty() {
+        bytes.push(kind as u8);
+        bytes.extend_from_slice(key.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(&number);
+    }
+}
+
+/// Numbers from 0 as text, as arrays have them for keys.
+pub(super) struct Counter {
+    digits: [u8; 10],
+    begin: usize,
+    is_first: bool,
+}
+
+impl Counter {
+    pub(super) const fn new() -> Self {
+        Self { digits: [b'0'; 10], begin: 9, is_first: true }
+    }
+
+    /// The next one.
+    pub(super) fn next(&mut self) -> &str {
+        let mut place = self.digits.len() - 1;
+        while !self.is_first {
+            self.begin = self.begin.min(place);
+            if self.digits[place] < b'9' {
+                self.digits[place] += 1;
+                break;
+            }
+            self.digits[place] = b'0';
+            place = place.saturating_sub(1);
+        }
+        self.is_first = false;
+        std::str::from_utf8(&self.digits[self.begin..]).expect("digits are text")
     }
 }
 
@@ -133,6 +194,12 @@ mod tests {
         for v in [0, 1, i64::MAX as u64 + 1, u64::MAX] {
             assert_eq!(decimal(v), Decimal128::from_str(&v.to_string()).unwrap());
         }
+    }
+
+    #[test]
+    fn a_counter_counts() {
+        let mut counter = Counter::new();
+        (0..123_456).for_each(|i: u32| assert_eq!(counter.next(), i.to_string()));
     }
 
     #[test]
