@@ -5,13 +5,19 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::hint::black_box;
 
+use regex::Regex;
 use support::{Stopwatch, introduce, is_wanted, median};
+use tipbucket::decode::line::{FixedColumn, Form, Rules};
+use tipbucket::decode::nmea::{Nmea, Time as NmeaTime};
 use tipbucket::decode::number;
 use tipbucket::decode::pointer::Pointer;
 use tipbucket::decode::preset::{Message, Preset, Presets};
-use tipbucket::decode::times::Format;
+use tipbucket::decode::shape::Decimal;
+use tipbucket::decode::telegram::{Context, Decoder as _};
+use tipbucket::decode::times::{Format, Local};
 use tipbucket::decode::tree::{Decoder, Shape};
 use tipbucket::model::{Admission, FieldName, Timestamp};
 use tipbucket::sources::mqtt::{Config, Replay};
@@ -49,10 +55,12 @@ fn main() {
     measure("decoder: json, 200 bytes, every number", 1, || every.json(JSON.as_bytes(), now).is_ok());
     measure("decoder: plain number", 1, || number::decode(b"21.53").is_ok());
     preset("decoder: influx, one line, 3 fields", Preset::Influx, "influx", LINE, 1, now);
-    let lines = format!("{LINE}\n").repeat(100);
-    preset("decoder: influx, 100 lines in a message, each line", Preset::Influx, "influx", &lines, 100, now);
+    let many = format!("{LINE}\n").repeat(100);
+    preset("decoder: influx, 100 lines in a message, each line", Preset::Influx, "influx", &many, 100, now);
     preset("decoder: senml, 2 records", Preset::Senml, "senml", SENML, 1, now);
     preset("decoder: zigbee2mqtt, 200 bytes", Preset::Zigbee2mqtt, "zigbee2mqtt/k", JSON, 1, now);
+    lines();
+    sentences(now);
     source("source: json, 200 bytes, 5 fields, time", now);
 }
 
@@ -68,6 +76,50 @@ fn preset(what: &str, preset: Preset, topic: &str, payload: &str, readings: usiz
         arrival_for_bad_time: false,
     };
     measure(what, readings, || presets.decode(preset, &message).is_ok());
+}
+
+fn lines() {
+    let local = || Local { zone: None, arrival: Timestamp::clamped(1_772_366_400_500) };
+    let form = |what: &str, form: Form, line: &str| {
+        let rules = Rules {
+            form,
+            skip: Vec::new(),
+            strip: Vec::new(),
+            sensor_field: None,
+            time_field: None,
+            text_fields: Vec::new(),
+            decimal: Decimal::Point,
+            suffixes: Vec::new(),
+            hex_fields: Vec::new(),
+            options: HashMap::new(),
+        };
+        measure(what, 1, || rules.decode(line, local()).is_ok_and(|line| line.is_some()));
+    };
+    let names = ["temp", "hum", "press"];
+    let columns = names.map(|name| Some(name.to_owned())).to_vec();
+    form("line: csv, 3 columns", Form::Csv { columns, separator: ',' }, "21.53,44.72,1013.25");
+    let pairs = Form::KeyValue { pairs: vec![' '], assign: vec!['='], wanted: Vec::new() };
+    form("line: key=value, 3 pairs", pairs, "temp=21.53 hum=44.72 press=1013.25");
+    let column = |(at, name): (usize, &str)| FixedColumn { name: name.to_owned(), at: at * 8, width: 8, hex: None };
+    let columns = names.into_iter().enumerate().map(column).collect();
+    form("line: 3 fixed columns", Form::Fixed { prefix: String::new(), columns }, "   21.53   44.72 1013.25");
+    let pattern = Regex::new(r"T=(?<temp>-?[0-9.]+) H=(?<hum>[0-9.]+)").expect("a pattern");
+    form("line: regex, 2 groups", Form::Regex(vec![pattern]), "T=21.53 H=44.72");
+}
+
+/// Sentences as a receiver sends them, a hundred at a time.
+fn sentences(now: Timestamp) {
+    let body = "IIMWV,214.8,R,10.4,M,A";
+    let sum = body.bytes().fold(0u8, |sum, byte| sum ^ byte);
+    let sentences = format!("${body}*{sum:02X}\r\n").repeat(100);
+    let mut decoder = Nmea::new(NmeaTime::Arrival, true);
+    let context = Context { local: Local { zone: None, arrival: now }, admission: Admission::default() };
+    let mut out = Vec::new();
+    measure("nmea: wind, 100 sentences, each", 100, || {
+        out.clear();
+        decoder.push(sentences.as_bytes(), &context, &mut out);
+        out.len() == 100
+    });
 }
 
 fn source(what: &str, now: Timestamp) {

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use regex::Regex;
-use tipbucket::decode::line::{Decimal, FixedColumn, Form, Piece, Rules, Splitter};
+use tipbucket::decode::line::{FixedColumn, Form, Piece, Rules, Splitter};
+use tipbucket::decode::shape::Decimal;
 use tipbucket::decode::times::Local;
 use tipbucket::model::Timestamp;
 
@@ -67,11 +68,9 @@ fn rules(form: Form) -> Rules {
         sensor_field: None,
         time_field: None,
         text_fields: Vec::new(),
-        invalid: HashMap::new(),
-        limits: HashMap::new(),
         decimal: Decimal::Comma,
         suffixes: vec!["V".to_owned()],
         hex_fields: Vec::new(),
-        treatment: HashMap::new(),
+        options: HashMap::new(),
     }
 }
