@@ -1,6 +1,7 @@
 //! A question to a device out of the first bytes of an input, and what its answer says.
 
 use tipbucket::decode::modbus::{Order, Point, Request, Shape, Table, Type};
+use tipbucket::decode::shape::Options;
 
 /// The question, and the bytes that are left.
 pub fn of(input: &[u8]) -> Option<(Request, &[u8])> {
@@ -31,9 +32,8 @@ pub fn values(asked: &Request, data: &[u8]) {
         .flat_map(|kind| [Order::Abcd, Order::Badc, Order::Cdab, Order::Dcba].map(|order| (kind, order)))
     {
         let registers = if kind == Type::String { asked.count } else { 0 };
-        let (scale, offset) = (Some(0.1), Some(-40.0));
-        let shape =
-            Shape { kind, order, bits: None, scale, offset, invalid: vec![0x8000], min: None, max: None, registers };
+        let options = Options { scale: Some(0.1), offset: Some(-40.0), ..Options::default() };
+        let shape = Shape { kind, order, bits: None, invalid: vec![0x8000], options, registers };
         for at in [0, asked.count.saturating_sub(kind.width())] {
             let point = Point { at, exponent_at: (at > 0).then_some(0), shape: shape.clone() };
             let value = if asked.table.is_bits() { point.bit(data) } else { point.value(data) };

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tipbucket::decode::binary::{Checksum, Column, Form, Frames, Kind, Length, Type};
-use tipbucket::decode::rule::Rule;
+use tipbucket::decode::shape::Options;
 
 #[path = "../stream.rs"]
 mod stream;
@@ -34,8 +34,7 @@ fn columns() -> Vec<Column> {
         bits: (kind == Type::I32).then_some((4, 11)),
         invalid: vec![-1, 0x7fff],
         min_frame: 0,
-        unit: None,
-        rule: Rule { scale: Some(0.1), ..Rule::default() },
+        options: Options { scale: Some(0.1), ..Options::default() },
     });
     columns.collect()
 }
