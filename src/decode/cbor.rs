@@ -22,12 +22,12 @@ const MAX_EXPONENT: i64 = 400;
 
 /// Reads exactly one value.
 pub(super) fn parse(payload: &[u8]) -> Result<Node<'static>, String> {
-    let mut reader = Reader { bytes: Decoder::from(payload), length: payload.len(), values: 0 };
+    let mut reader = Reader { bytes: Decoder::from(payload), payload, values: 0 };
     let node = match reader.item(0)? {
         Item::Node(node) => node,
         Item::Break => return Err(reader.wrong("a break without a beginning")),
     };
-    match reader.length - reader.bytes.offset() {
+    match reader.payload.len() - reader.bytes.offset() {
         0 => Ok(node),
         more => Err(reader.wrong(&format!("{more} more bytes after the value"))),
     }
@@ -35,7 +35,7 @@ pub(super) fn parse(payload: &[u8]) -> Result<Node<'static>, String> {
 
 struct Reader<'p> {
     bytes: Decoder<&'p [u8]>,
-    length: usize,
+    payload: &'p [u8],
     values: usize,
 }
 
@@ -173,7 +173,7 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, length: usize) -> Result<Vec<u8>, String> {
-        if length > self.length - self.bytes.offset() {
+        if length > self.payload.len() - self.bytes.offset() {
             return Err(self.wrong(&format!("the bytes end early ({length} more were announced)")));
         }
         let mut bytes = vec![0; length];
@@ -184,8 +184,20 @@ impl Reader<'_> {
     fn header(&mut self) -> Result<Header, String> {
         self.bytes.pull().map_err(|error| match error {
             Error::Io(_) => self.wrong("the bytes end early"),
-            Error::Syntax(_) => self.wrong("a byte that begins no value"),
+            Error::Syntax(at) => match self.beyond_memory(at) {
+                Some((true, length)) => self.wrong(&format!("the bytes end early ({length} more were announced)")),
+                Some((false, _)) => self.wrong("the bytes end early"),
+                None => self.wrong("a byte that begins no value"),
+            },
         })
+    }
+
+    /// The length that the header at `at` announces, if it is one that a 32-bit machine cannot count to; whether in bytes.
+    fn beyond_memory(&self, at: usize) -> Option<(bool, u64)> {
+        let (head, rest) = self.payload.get(at..)?.split_first()?;
+        let length = u64::from_be_bytes(*rest.first_chunk()?);
+        let kind = head >> 5;
+        (head & 31 == 27 && (2..=5).contains(&kind)).then_some((kind < 4, length))
     }
 
     fn wrong(&mut self, what: &str) -> String {
