@@ -4,7 +4,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tipbucket::clock::Clock;
 use tipbucket::model::{FieldName, Policies, Reading, SensorName, Timestamp, Value, WindowLength};
 use tipbucket::stats::Stats;
 use tipbucket::store::{Backlog, Config, Delivery, Inlet, Settled};
@@ -19,16 +18,20 @@ const SAMPLES: usize = 200;
 const DELETED: usize = 50;
 /// Buckets sealed in one measured commit.
 const SEALED: usize = 100;
+/// Samples in a bucket.
+const FILL: usize = 60;
 /// Buckets sealed in one commit that only fills the store.
-const FILLING: usize = 10_000;
+const FILLING: usize = 200;
+/// Readings in one commit that only fills the journal.
+const JOURNALLING: usize = 10_000;
 const JOURNALLED: usize = 1_000_000;
 const STARTS: usize = 5;
 
-/// Every reading fills a bucket of its own.
-fn one_sample() -> Policies {
+/// A minute fills a bucket.
+fn minutes() -> Policies {
     let mut policies = policies();
-    policies.default.max_samples = 1;
-    policies.default.window = WindowLength::from_seconds(1).expect("a second");
+    policies.default.max_samples = FILL as u32;
+    policies.default.window = WindowLength::from_seconds(60).expect("a minute");
     policies
 }
 
@@ -42,7 +45,7 @@ fn long() -> Policies {
 }
 
 pub fn measure() {
-    introduce("a backlog: buckets of one sample, 100 sealed in a commit; a commit is a transaction with its fsync");
+    introduce("a backlog: buckets of 60 samples, 100 sealed in a commit; a commit is a transaction with its fsync");
     println!(
         "  {:<14} {:>16} {:>16} {:>14} {:>16} {:>16}",
         "buckets wait", "seal 100, p50 ms", "bytes/seal 100", "draw, p50 ms", "delete, p50 ms", "both, cpu ms"
@@ -102,15 +105,22 @@ async fn commit(inlet: &Inlet, delivery: Delivery) {
     receipts.recv().await.expect("committed");
 }
 
-/// The next readings: each sensor once a second, in the past.
-fn readings(made: &mut usize, count: usize, start: Timestamp) -> Delivery {
+/// When the first reading was made: the begin of a minute.
+const START: i64 = 1_699_999_980_000;
+
+fn reading(sensor: usize, second: usize) -> Reading {
     let field = FieldName::new("t").expect("a sound name");
-    let reading = |n: usize| {
-        let sensor = SensorName::new(&format!("sensor-{}", n % SENSORS)).expect("a sound name");
-        let at = start.plus(Duration::from_millis((n / SENSORS) as u64 * 1000 + n as u64 % 20));
-        Reading { sensor, at, fields: [(field.clone(), Value::F64((n * 7 % 300) as f64 / 10.0))].into_iter().collect() }
-    };
-    let delivery = Delivery::of((*made..*made + count).map(reading).collect());
+    let n = sensor + second;
+    let sensor = SensorName::new(&format!("sensor-{sensor}")).expect("a sound name");
+    let at = Timestamp::clamped(START).plus(Duration::from_millis(second as u64 * 1000 + n as u64 * 7 % 20));
+    Reading { sensor, at, fields: [(field, Value::F64((n * 7 % 300) as f64 / 10.0))].into_iter().collect() }
+}
+
+/// The readings of the next buckets: a minute of one sensor after the other, then the next minute.
+fn filled(made: &mut usize, count: usize) -> Delivery {
+    let minute =
+        |bucket: usize| (0..FILL).map(move |second| reading(bucket % SENSORS, bucket / SENSORS * FILL + second));
+    let delivery = Delivery::of((*made..*made + count).flat_map(minute).collect());
     *made += count;
     delivery
 }
@@ -118,18 +128,17 @@ fn readings(made: &mut usize, count: usize, start: Timestamp) -> Delivery {
 /// Fills the store up to so many buckets and measures there.
 async fn grow(config: &Config, made: &mut usize, buckets: usize) {
     let stats = Stats::default();
-    let (inlet, mut outlet, writer) = open(config, one_sample(), SENSORS, &stats).await;
+    let (inlet, mut outlet, writer) = open(config, minutes(), SENSORS, &stats).await;
     let writer = tokio::spawn(writer.run());
-    let start = Timestamp::clamped(1_700_000_000_000);
     while *made + SEALED * SAMPLES < buckets {
         let count = FILLING.min(buckets - SEALED * SAMPLES - *made);
-        commit(&inlet, readings(made, count, start)).await;
+        commit(&inlet, filled(made, count)).await;
     }
     let took = || stats.store().commit_us.get() as f64 / 1000.0;
     let (mut seals, mut draws, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
     let before = written();
     for _ in 0..SAMPLES {
-        commit(&inlet, readings(made, SEALED, start)).await;
+        commit(&inlet, filled(made, SEALED)).await;
         seals.push(took());
     }
     let bytes = (written() - before) / SAMPLES as u64;
@@ -158,10 +167,9 @@ async fn journal(config: &Config) {
     let stats = Stats::default();
     let (inlet, outlet, writer) = open(config, long(), SENSORS, &stats).await;
     let writer = tokio::spawn(writer.run());
-    let mut made = 0;
-    let start = Clock::system().now().minus(Duration::from_secs((JOURNALLED / SENSORS) as u64));
-    while made < JOURNALLED {
-        commit(&inlet, readings(&mut made, FILLING, start)).await;
+    for made in (0..JOURNALLED).step_by(JOURNALLING) {
+        let readings = made..made + JOURNALLING;
+        commit(&inlet, Delivery::of(readings.map(|n| reading(n % SENSORS, n / SENSORS)).collect())).await;
     }
     writer.abort();
     let _ = writer.await;

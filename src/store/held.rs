@@ -219,7 +219,7 @@ impl State {
         let Some((clock, shift)) = verdict else { return Ok(None) };
         let before = report.restamped + report.unsynced;
         for closed in self.bucketer.take_held(RELEASE_BUCKETS, RELEASE_SAMPLES) {
-            let sealed = closed.seal().map_err(StoreError::damaged("held bucket"))?;
+            let sealed = self.bucketer.seal(closed).map_err(StoreError::damaged("held bucket"))?;
             self.restamp(sealed.key, sealed.rows, clock, shift, report);
         }
         Ok((report.restamped + report.unsynced > before).then_some(Release::Open))

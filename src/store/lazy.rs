@@ -21,7 +21,7 @@ use super::engine::Count;
 use super::pack::{Packed, Packer};
 use super::record::Frozen;
 use crate::model::Timestamp;
-use crate::model::bucketer::Closed;
+use crate::model::bucketer::{Bucketer, Closed};
 
 /// Bytes of packs in memory above which the oldest are written: half a minute at 20,000 readings a second.
 const MAX_BYTES: usize = 2 << 20;
@@ -205,12 +205,12 @@ impl Lazy {
     }
 
     /// Everything was read back from disk: what the outlet sees is replaced by it.
-    pub(super) fn recovered(&mut self, thawing: Thawing) -> Result<(), StoreError> {
+    pub(super) fn recovered(&mut self, thawing: Thawing, bucketer: &mut Bucketer) -> Result<(), StoreError> {
         for (id, closed) in thawing.0 {
             let mut packer = Packer::whole();
             let first_seq = closed.iter().map(Closed::first_seq).min().unwrap_or(u64::MAX);
             for closed in closed {
-                packer.add(&closed.seal().map_err(StoreError::damaged("frozen bucket"))?);
+                packer.add(&bucketer.seal(closed).map_err(StoreError::damaged("frozen bucket"))?);
             }
             if let Some(packed) = packer.finish() {
                 // Nobody knows since when: it is written with the next commit.
@@ -237,7 +237,7 @@ impl Thawing {
     }
 
     /// A record says that a pack is gone.
-    pub(super) fn gone(&mut self, id: u64) {
-        self.0.remove(&id);
+    pub(super) fn gone(&mut self, id: u64, bucketer: &mut Bucketer) {
+        self.0.remove(&id).into_iter().flatten().for_each(|closed| bucketer.discard(closed));
     }
 }

@@ -24,6 +24,7 @@ mod held;
 mod inlet;
 mod journal;
 mod kept;
+mod lane;
 mod lazy;
 mod ledger;
 mod letters;
@@ -97,13 +98,14 @@ pub async fn open(
     }
     let names = names::NameReader::default();
     let (opened, shared, now) = (setup.clone(), names.clone(), clock.now());
+    let lane = lane::Lane::start()?;
     let work = move || -> Result<_, StoreError> {
         let (engine, salvage) = quarantine::open(&opened, &shared, now, lock.ours)?;
         lock.mark()?;
         let store_id = recovery::store_id(&engine.db)?;
         Ok((engine, salvage, store_id, lock))
     };
-    let (engine, salvage, store_id, lock) = tokio::task::spawn_blocking(work).await.map_err(|_| Closed)??;
+    let (engine, salvage, store_id, lock) = lane.run(work).await??;
     clock.begin(&engine.known());
     // The first readings are stamped by a clock that was looked at.
     clock.look();
@@ -114,6 +116,7 @@ pub async fn open(
     let outlet = Outlet::open(setup.path.clone(), setup.pool.clone(), names.clone(), newest, to, store_id)?;
     let writer = Writer {
         _lock: lock,
+        lane,
         deliveries,
         requests,
         engine: Some(engine),

@@ -27,6 +27,8 @@ pub(super) struct Names {
     shared: Arc<RwLock<Known>>,
     committed_sensors: usize,
     committed_fields: usize,
+    /// The fields of the last reading: most have the same as the one before.
+    recent: Vec<(FieldName, u32)>,
 }
 
 /// Names by number, shared with readers.
@@ -55,6 +57,7 @@ impl Names {
             fields: numbered(&known.fields),
             committed_sensors: known.sensors.len(),
             committed_fields: known.fields.len(),
+            recent: Vec::new(),
         };
         *shared.0.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(names)
@@ -83,8 +86,16 @@ impl Names {
     pub(super) fn fill(&mut self, row: &mut Row, reading: &Reading, decimals: Option<u8>) -> bool {
         row.at = reading.at;
         row.fields.clear();
-        for (name, value) in &reading.fields {
-            let Some(number) = self.field(name) else { return false };
+        for (place, (name, value)) in reading.fields.iter().enumerate() {
+            let number = match self.recent.get(place) {
+                Some((recent, number)) if recent == name => *number,
+                _ => {
+                    let Some(number) = self.field(name) else { return false };
+                    self.recent.truncate(place);
+                    self.recent.push((name.clone(), number));
+                    number
+                }
+            };
             row.push(number, value, decimals);
         }
         row.sort();

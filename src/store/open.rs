@@ -77,17 +77,18 @@ impl Engine {
         news.sort_unstable_by_key(|open| open.key);
         let (mut bytes, mut samples, mut growing) = (0, 0, Vec::new());
         for open in &news {
-            bytes += open.blocks().len();
+            let blocks = bucketer.blocks(open);
+            bytes += blocks.len();
             samples += (open.count() - known(open)) as usize;
             let is_full = growing.len() >= question.buckets || bytes > MAX_BYTES || samples > question.samples;
             if is_full && !growing.is_empty() {
                 break;
             }
             let Open { key, late, clock, .. } = **open;
-            growing.push(Block { key, late, clock, samples: open.blocks().to_vec() });
+            growing.push(Block { key, late, clock, samples: blocks });
         }
         let more = growing.len() < news.len();
-        let closed = question.known.keys().copied().filter(|key| !bucketer.is_open(*key)).collect();
+        let closed = question.known.keys().copied().filter(|key| bucketer.find(*key).is_none()).collect();
         Compact { growing, closed, more }
     }
 }

@@ -4,12 +4,10 @@
 //! After the sections that every record has come optional ones, each `tag · length · bytes`. A tag that is not known is
 //! damage: a newer release's file is refused before that by its schema version.
 
-use std::ops::Range;
-
 use super::accounts::Accounts;
 use super::pack::{reason_code, reason_of};
 use super::redelivery::{Trace, decode_traces, encode_traces};
-use crate::model::bucketer::{BucketKey, Group, Opened};
+use crate::model::bucketer::{BucketKey, Groups, Opened};
 use crate::model::codec::{self, Row};
 use crate::model::varint::{self, Damaged, Reader};
 use crate::model::{ClockState, SealReason, Timestamp, Window, WindowLength};
@@ -48,7 +46,7 @@ pub(super) struct Record {
     /// Messages to recognise when they come again.
     pub traces: Vec<Trace>,
     /// Samples by bucket, ascending.
-    pub groups: Vec<Group>,
+    pub groups: Groups,
     /// Buckets sealed and written in this commit, ascending.
     pub seals: Vec<BucketKey>,
     /// The accounts after this commit; `None` in records of the first release.
@@ -61,19 +59,19 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.groups.iter().map(|group| 4 + group.block.len()).sum::<usize>());
+        let mut out = Vec::with_capacity(64 + 4 * self.groups.len() + self.groups.bytes());
         varint::put(&mut out, self.next_segment);
         varint::put(&mut out, self.backlog);
         encode_traces(&self.traces, &mut out);
         varint::put(&mut out, self.groups.len() as u64);
         let mut previous = None;
-        for group in &self.groups {
+        for group in self.groups.iter() {
             put_key(&mut out, &group.key, previous.as_ref(), group.opened.is_some());
             if let Some(opened) = group.opened {
                 varint::put_signed(&mut out, opened.due.as_millis() - group.key.window.end().as_millis());
                 out.push(opening_flags(&opened));
             }
-            out.extend_from_slice(&group.block);
+            out.extend_from_slice(group.block);
             previous = Some(group.key);
         }
         varint::put(&mut out, self.seals.len() as u64);
@@ -174,8 +172,8 @@ impl Record {
             let before = input.clone();
             scratch.clear();
             codec::decode(&mut input, key.window.start(), &mut scratch)?;
-            let block: Range<usize> = 0..before.left() - input.left();
-            record.groups.push(Group { key, opened, block: before.rest()[block].to_vec() });
+            let block = &before.rest()[..before.left() - input.left()];
+            record.groups.push(key, opened, |blocks| blocks.extend_from_slice(block));
             previous = Some(key);
         }
         let mut previous = None;
@@ -239,22 +237,18 @@ mod tests {
     #[test]
     fn a_record_survives_and_its_usual_group_costs_one_byte_of_key() {
         let window = WindowLength::from_seconds(600).unwrap().window_of(Timestamp::clamped(1_796_043_600_000));
-        let group = |sensor, part, opened| {
-            let mut block = Vec::new();
-            codec::encode(
-                &[Row { at: window.start(), fields: [(1, Value::I64(5))].into_iter().collect() }],
-                window.start(),
-                &mut block,
-            );
-            Group { key: BucketKey { sensor, window, part }, opened, block }
+        let row = Row { at: window.start(), fields: [(1, Value::I64(5))].into_iter().collect() };
+        let add = |groups: &mut Groups, sensor, part, opened| {
+            let key = BucketKey { sensor, window, part };
+            groups.push(key, opened, |out| codec::encode(&[row.clone()], window.start(), out)).len()
         };
+        let mut groups = Groups::default();
+        add(&mut groups, 3, 0, None);
+        add(&mut groups, 3, 1, Some(opening(window.end().plus(std::time::Duration::from_secs(30)), 0b101)));
         let mut record = Record {
             next_segment: 9,
             backlog: 4,
-            groups: vec![
-                group(3, 0, None),
-                group(3, 1, Some(opening(window.end().plus(std::time::Duration::from_secs(30)), 0b101))),
-            ],
+            groups,
             seals: vec![BucketKey { sensor: 3, window, part: 0 }],
             accounts: Some(Accounts { accepted: 1_000_000, delivered: 5, stored: 0 }),
             ..Record::default()
@@ -265,8 +259,8 @@ mod tests {
         (record.gone, record.segments) = (vec![3, 7], Some(2));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         let before = record.encode().len();
-        record.groups.push(group(4, 0, None));
-        assert_eq!(record.encode().len() - before, 1 + record.groups[2].block.len());
+        let block = add(&mut record.groups, 4, 0, None);
+        assert_eq!(record.encode().len() - before, 1 + block);
         record.accounts = None;
         assert_eq!(Record::decode(&record.encode()).unwrap(), record, "as the first release wrote it");
     }

@@ -95,7 +95,7 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
             state.damaged(format!("journal record {seq} is damaged and left out: {why}"));
         }
     }
-    state.lazy.recovered(thawing)?;
+    state.lazy.recovered(thawing, &mut state.bucketer)?;
     state.redelivery.started();
     (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
     Ok(state)
@@ -165,14 +165,14 @@ pub(super) fn store_snapshot(db: &Connection, seq: u64, state: &State) -> Result
     Ok(())
 }
 
-/// Writes an open bucket outside the journal, as it is after record `seq`.
-pub(super) fn store_spill(db: &Connection, id: i64, open: &Open, seq: u64) -> Result<(), StoreError> {
+/// Writes an open bucket, with these blocks, outside the journal, as it is after record `seq`.
+pub(super) fn store_spill(db: &Connection, id: i64, open: &Open, blocks: &[u8], seq: u64) -> Result<(), StoreError> {
     let mut payload = Vec::new();
     varint::put(&mut payload, seq);
     put_key(&mut payload, &open.key, None, false);
     varint::put(&mut payload, open.due.as_millis() as u64);
     payload.push(record::opening_flags(&Opened { due: open.due, late: open.late, clock: open.clock }));
-    varint::put_bytes(&mut payload, open.blocks());
+    varint::put_bytes(&mut payload, blocks);
     let mut insert = db.prepare_cached("INSERT INTO spill (id, data) VALUES (?1, ?2)").doing("spill a bucket")?;
     insert.execute(params![id, frame::seal(&payload)]).doing("spill a bucket")?;
     Ok(())
@@ -197,7 +197,7 @@ fn load_snapshot(db: &Connection, state: &mut State) -> Result<Option<Accounts>,
         let seq = input.varint()?;
         for _ in 0..input.bounded(MAX_SENSORS)? {
             let sensor = input.u32()?;
-            state.bucketer.restore_used(sensor, Used::decode(&mut input)?);
+            state.bucketer.restore_used(sensor, Used::decode(&mut input)?)?;
         }
         state.redelivery = Redelivery::decode(&mut input)?;
         state.snapshot_seq = seq;
@@ -221,10 +221,11 @@ fn load_spills(db: &Connection, state: &mut State) -> Result<HashMap<BucketKey, 
         let id: i64 = row.get(0).doing("read spilled buckets")?;
         let data = row.get_ref(1).doing("read spilled buckets")?.as_blob().unwrap_or_default();
         state.next_spill = state.next_spill.max(id);
-        let restored = read_spill(data).and_then(|(seq, group)| {
+        let restored = frame::open(data).and_then(|payload| {
+            let (seq, group) = read_spill(&payload)?;
             let weigh = weigher(&state.names);
             let policy = policy_of(&state.setup, &state.names, group.key.sensor);
-            state.bucketer.restore(&group, seq + 1, policy, weigh)?;
+            state.bucketer.restore(group, seq + 1, policy, weigh)?;
             Ok((seq, group.key))
         });
         match restored {
@@ -238,15 +239,14 @@ fn load_spills(db: &Connection, state: &mut State) -> Result<HashMap<BucketKey, 
     Ok(until)
 }
 
-fn read_spill(data: &[u8]) -> Result<(u64, Group), Damaged> {
-    let payload = frame::open(data)?;
-    let mut input = Reader::new(&payload);
+fn read_spill(payload: &[u8]) -> Result<(u64, Group<'_>), Damaged> {
+    let mut input = Reader::new(payload);
     let seq = input.varint()?;
     let (key, _) = read_key(&mut input, None)?;
     let due =
         i64::try_from(input.varint()?).ok().and_then(Timestamp::from_millis).ok_or(Damaged("due time out of range"))?;
     let opened = record::opening(due, input.byte()?);
-    Ok((seq, Group { key, opened: Some(opened), block: input.bytes()?.to_vec() }))
+    Ok((seq, Group { key, opened: Some(opened), block: input.bytes()? }))
 }
 
 fn replay(
@@ -260,7 +260,7 @@ fn replay(
     if seq > state.snapshot_seq {
         record.traces.iter().for_each(|trace| state.redelivery.apply(trace));
     }
-    for group in &record.groups {
+    for group in record.groups.iter() {
         if spilled_until.get(&group.key).is_some_and(|until| seq <= *until) {
             continue;
         }
@@ -273,7 +273,7 @@ fn replay(
     for frozen in &record.frozen {
         thawing.freeze(frozen, |(key, reason)| state.bucketer.freeze(*key, *reason));
     }
-    record.gone.iter().for_each(|id| thawing.gone(*id));
+    record.gone.iter().for_each(|id| thawing.gone(*id, &mut state.bucketer));
     Ok(())
 }
 

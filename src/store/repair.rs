@@ -1,7 +1,6 @@
 //! The writer's part in repairing a damaged store: setting the file aside, and bringing back what can be read of it.
 
 use anyhow::Context;
-use tokio::task::spawn_blocking;
 
 use super::writer::Writer;
 use super::{StoreError, quarantine};
@@ -17,7 +16,7 @@ impl Writer {
             quarantine::replace(&setup, &names, now)
         };
         // On an error the next commit opens whatever there is then, and reports what is wrong with it.
-        match spawn_blocking(work).await {
+        match self.lane.run(work).await {
             Ok(Ok((engine, salvage))) => self.advance(engine, Some(salvage)),
             Ok(Err(error)) => self.stats.store().condition.down(self.clock.now(), error),
             Err(panic) => self.stats.store().condition.down(self.clock.now(), panic),
@@ -35,7 +34,7 @@ impl Writer {
             let done = engine.bring_back(&mut salvage, now);
             (engine, salvage, done)
         };
-        let (engine, salvage, done) = spawn_blocking(work).await.context("the store panicked")?;
+        let (engine, salvage, done) = self.lane.run(work).await.context("the store panicked")?;
         match done {
             Ok(true) => {
                 // What came back is older than what the outlet has seen.

@@ -228,7 +228,7 @@ impl State {
             if !lazy || closed.key().is_held() {
                 record.seals.push(closed.key());
             }
-            let sealed = closed.seal().map_err(StoreError::damaged("open bucket"))?;
+            let sealed = self.bucketer.seal(closed).map_err(StoreError::damaged("open bucket"))?;
             if sealed.key.is_held() {
                 self.held.fresh.extend(held.add(&sealed));
                 continue;
@@ -261,10 +261,11 @@ impl State {
         self.forget_spills(tx, record.seals.iter())?;
         // A journal longer than the log is held back by slow sensors: their open buckets are kept elsewhere.
         if let Some(horizon) = self.horizon() {
-            for open in self.bucketer.spill_before(horizon, seq) {
+            for key in self.bucketer.spill_before(horizon, seq) {
+                let Some(open) = self.bucketer.find(key) else { continue };
                 self.next_spill += 1;
-                recovery::store_spill(tx, self.next_spill, open, seq)?;
-                if let Some(old) = self.spills.insert(open.key, self.next_spill) {
+                recovery::store_spill(tx, self.next_spill, open, &self.bucketer.blocks(open), seq)?;
+                if let Some(old) = self.spills.insert(key, self.next_spill) {
                     recovery::delete_spill(tx, old)?;
                 }
             }

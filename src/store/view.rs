@@ -297,7 +297,7 @@ fn unwritten(db: &Connection, path: &Path, names: &NameReader) -> Result<Vec<(Pa
     let mut packer = Packer::default();
     let mut packs = Vec::new();
     for bucket in open {
-        let mut rows = bucket.rows().map_err(StoreError::damaged("open bucket"))?;
+        let mut rows = state.bucketer.rows(bucket).map_err(StoreError::damaged("open bucket"))?;
         rows.sort_by_key(|row| row.at);
         let rows =
             SealedRows { key: bucket.key, reason: SealReason::Window, late: bucket.late, clock: bucket.clock, rows };

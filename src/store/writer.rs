@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::database::Lock;
 use super::engine::{Batch, Engine, Report, Setup};
 use super::gathered::{Gathered, SETTLE_WAIT, tell_settled};
+use super::lane::Lane;
 use super::names::NameReader;
 use super::open::Compact;
 use super::quarantine::{self, Salvage};
@@ -50,6 +50,8 @@ pub(super) enum Request {
 #[derive(Debug)]
 pub struct Writer {
     pub(super) _lock: Lock,
+    /// Where SQLite works.
+    pub(super) lane: Lane,
     pub(super) deliveries: Deliveries,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) engine: Option<Engine>,
@@ -111,7 +113,7 @@ impl Writer {
             self.bring_back().await?;
         }
         if let Some(engine) = self.engine.take() {
-            spawn_blocking(move || engine.close()).await.context("the store panicked")??;
+            self.lane.run(move || engine.close()).await.context("the store panicked")??;
         }
         Ok(())
     }
@@ -332,7 +334,7 @@ impl Writer {
                 Err(error) => Err(Failed::at(error, Some(trying))),
             }
         };
-        Ok(match spawn_blocking(work).await.context("the store panicked")? {
+        Ok(match self.lane.run(work).await.context("the store panicked")? {
             Ok(Committed { engine, salvage, report, long }) => {
                 self.tell(&engine, report, started.elapsed());
                 self.advance(engine, salvage);
@@ -371,12 +373,11 @@ impl Writer {
     async fn checkpoint(&mut self) -> anyhow::Result<()> {
         let Some(engine) = self.engine.take() else { return Ok(()) };
         let path = self.setup.path.clone();
-        let (engine, result) = spawn_blocking(move || {
+        let work = move || {
             let result = database::checkpoint_and_measure(&engine.db, &path);
             (engine, result)
-        })
-        .await
-        .context("the store panicked")?;
+        };
+        let (engine, result) = self.lane.run(work).await.context("the store panicked")?;
         match result {
             Ok(written) => {
                 self.stats.store().written.inc_by(written);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{BucketKey, Bucketer, ClockState, Closed, SealReason};
+use super::{BucketKey, Bucketer, ClockState, Closed, Place, SealReason};
 use crate::Timestamp;
 
 /// Set in a sensor's number it means the sensor's held series. A site has far fewer sensors than that.
@@ -22,10 +22,14 @@ pub const fn sensor_of(series: u32) -> u32 {
     series & !HELD
 }
 
+pub(super) const fn is_held(series: u32) -> bool {
+    series & HELD != 0
+}
+
 impl BucketKey {
     /// Whether it belongs to a held series.
     pub const fn is_held(&self) -> bool {
-        self.sensor & HELD != 0
+        is_held(self.sensor)
     }
 }
 
@@ -62,41 +66,40 @@ impl Bucketer {
     pub fn take_held(&mut self, most: usize, samples: usize) -> Vec<Closed> {
         let mut taken = Vec::new();
         let mut count = 0;
-        for key in self.held_keys(most) {
+        for slot in self.held_slots(most) {
             if count >= samples {
                 break;
             }
-            let Some(open) = self.take(key) else { continue };
-            count += open.count() as usize;
-            taken.push(Closed { open, reason: SealReason::Window });
-            self.gone.push(key);
+            let closed = self.take(slot).close(SealReason::Window);
+            count += closed.count() as usize;
+            self.gone.push(closed.key());
+            taken.push(closed);
         }
         taken
     }
 
     /// Closes up to `most` held buckets, oldest first.
     pub fn close_held(&mut self, most: usize) {
-        for key in self.held_keys(most) {
-            let closed = self.take(key).map(|open| Closed { open, reason: SealReason::Window });
-            self.closing.extend(closed);
+        for slot in self.held_slots(most) {
+            self.close(slot, SealReason::Window);
         }
     }
 
-    fn held_keys(&self, most: usize) -> Vec<BucketKey> {
+    fn held_slots(&self, most: usize) -> Vec<u32> {
         if self.held == 0 {
             return Vec::new();
         }
-        let mut keys: Vec<_> = self.due.iter().map(|(_, key)| *key).filter(BucketKey::is_held).collect();
-        keys.sort_unstable_by_key(|key| (key.window.start(), *key));
-        keys.truncate(most);
-        keys
+        let held = self.open.iter().filter(|(_, open)| open.key.is_held());
+        let mut slots: Vec<_> = held.map(|(slot, open)| (open.key.window.start(), open.key, slot as u32)).collect();
+        slots.sort_unstable();
+        slots.into_iter().take(most).map(|(.., slot)| slot).collect()
     }
 
     /// The clock says `now`, and may have said a later time before: no ordinary bucket stays open longer than it would if
     /// it were opened now. If it was set back (`stepped`), those that hold a sample ahead of it are due at once, so that
     /// no bucket tells samples in another order than they came. `grace` tells a sensor's.
     pub fn turn_back(&mut self, now: Timestamp, stepped: bool, grace: impl Fn(u32) -> Duration) {
-        for open in self.sensors.values_mut().flat_map(|state| state.open.iter_mut()) {
+        for (slot, open) in &mut self.open {
             let key = open.key;
             if key.is_held() {
                 continue;
@@ -107,8 +110,9 @@ impl Bucketer {
                 open.due.min(key.window.end().max(now).plus(grace(key.sensor)))
             };
             if due != open.due {
-                self.due.remove(&(open.due, key));
-                self.due.insert((due, key));
+                let place = Place { sensor: key.sensor, slot: slot as u32 };
+                self.due.remove(&(open.due, place));
+                self.due.insert((due, place));
                 open.due = due;
             }
         }

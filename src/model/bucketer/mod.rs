@@ -12,15 +12,21 @@
 //! one bucket is kept once; nothing here depends on the order in which other sensors' readings come.
 
 mod filter;
+mod groups;
 mod held;
 mod open;
+mod pieces;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+pub use groups::{Group, Groups};
+use held::is_held;
 pub use held::{Arrival, held_series, sensor_of};
 pub use open::{Closed, Open, SealedRows};
+use pieces::Pieces;
+use slab::Slab;
 use smallvec::SmallVec;
 
 use super::codec::{self, Row};
@@ -29,6 +35,9 @@ use super::{BucketPolicy, ClockState, SealReason, Timestamp, Used, Window};
 
 /// Most buckets one sensor may have open; a device that replays a long history meets it, and its oldest is closed.
 pub const MAX_OPEN_PER_SENSOR: usize = 256;
+
+/// No sensor's number is as large: a bound on what damaged bytes can ask for.
+const MAX_SENSORS: u32 = 16 << 20;
 
 /// A bucket's identity within the site. Sensors are numbers of the store's dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,17 +59,6 @@ pub enum Pushed {
     Duplicate,
 }
 
-/// Samples that one bucket gained in a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// Which bucket.
-    pub key: BucketKey,
-    /// Told when this step opened it, or when the least certain of its samples came with this step.
-    pub opened: Option<Opened>,
-    /// The samples, as a block whose base is the window's start.
-    pub block: Vec<u8>,
-}
-
 /// What is told once of an open bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
@@ -76,7 +74,7 @@ pub struct Opened {
 #[derive(Debug, Default)]
 pub struct Step {
     /// What buckets gained.
-    pub groups: Vec<Group>,
+    pub groups: Groups,
     /// Buckets that were closed, still in their compact form: thousands may end with one window.
     pub closed: Vec<Closed>,
     /// Held buckets whose samples are elsewhere now.
@@ -86,21 +84,56 @@ pub struct Step {
 /// All open buckets of a site.
 #[derive(Debug, Default)]
 pub struct Bucketer {
-    sensors: HashMap<u32, Sensor, foldhash::fast::RandomState>,
-    due: BTreeSet<(Timestamp, BucketKey)>,
-    touched: Vec<BucketKey>,
+    sensors: Sensors,
+    open: Slab<Open>,
+    /// Where their samples lie, and those of closed ones that are not sealed.
+    pieces: Pieces,
+    due: BTreeSet<(Timestamp, Place)>,
+    /// Who got something since the last step; a slot may be another's meanwhile.
+    touched: Vec<u32>,
     closing: Vec<Closed>,
     gone: Vec<BucketKey>,
-    open: usize,
-    /// Bytes of the samples in open buckets.
-    bytes: usize,
     held: usize,
+}
+
+/// Where an open bucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    sensor: u32,
+    slot: u32,
 }
 
 #[derive(Debug, Default)]
 struct Sensor {
-    open: SmallVec<[Box<Open>; 1]>,
+    open: SmallVec<[u32; 4]>,
     used: Option<Used>,
+}
+
+/// By their numbers, which the store's dictionary gives without gaps: the ordinary series, and the held ones.
+#[derive(Debug, Default)]
+struct Sensors {
+    ordinary: Vec<Sensor>,
+    held: Vec<Sensor>,
+}
+
+impl Sensors {
+    fn get(&self, series: u32) -> Option<&Sensor> {
+        let table = if is_held(series) { &self.held } else { &self.ordinary };
+        table.get(sensor_of(series) as usize)
+    }
+
+    fn entry(&mut self, series: u32) -> &mut Sensor {
+        let table = if is_held(series) { &mut self.held } else { &mut self.ordinary };
+        let place = sensor_of(series) as usize;
+        if place >= table.len() {
+            table.resize_with(place + 1, Sensor::default);
+        }
+        &mut table[place]
+    }
+}
+
+fn known(series: u32) -> Result<u32, Damaged> {
+    if sensor_of(series) < MAX_SENSORS { Ok(series) } else { Err(Damaged("sensor number too high")) }
 }
 
 impl Bucketer {
@@ -108,73 +141,78 @@ impl Bucketer {
     /// adds to the document in bytes. Never part of its caller, which is compiled for size and would copy rows slowly.
     #[inline(never)]
     pub fn push(&mut self, sensor: u32, row: &mut Row, weight: u32, policy: &BucketPolicy, arrival: Arrival) -> Pushed {
-        let state = self.sensors.entry(sensor).or_default();
+        let state = self.sensors.entry(sensor);
         let is_its = |open: &Open| open.key.window.length() == policy.window && open.key.window.contains(row.at);
         let fits = |open: &Open| is_its(open) && open.clock.shares_with(arrival.clock);
         let takes = |open: &Open| !(open.is_full(weight, policy) || arrival.in_order && open.has_passed(row.at));
         // Every reading passes here: one look at the sensor, one at its bucket.
-        let usual = state.open.iter_mut().enumerate().find(|(_, open)| fits(open) && takes(open));
-        if let Some((place, open)) = usual {
-            let pushed = open.push(row, weight, arrival.clock, &mut self.touched);
-            if open.is_full(0, policy) {
-                let reason = open.full_reason(policy);
-                self.close(sensor, place, reason);
+        let mut spent = None;
+        for &slot in &state.open {
+            let open = &self.open[slot as usize];
+            if fits(open) {
+                if takes(open) {
+                    return self.put(slot, row, weight, policy, arrival.clock);
+                }
+                spent = spent.or(Some(slot));
             }
-            return pushed;
         }
         // An open bucket that is there is full, or ahead of a clock that was set back.
-        if let Some(spent) = state.open.iter().position(|open| fits(open)) {
-            let open = &mut state.open[spent];
+        if let Some(spent) = spent {
+            let open = &mut self.open[spent as usize];
             let full = open.is_full(weight, policy);
             // A copy of one of its samples needs no new bucket.
-            if full && open.holds(row) {
+            if full && open.holds(row, &self.pieces) {
                 return Pushed::Duplicate;
             }
             let reason = if full { open.full_reason(policy) } else { open.time_reason() };
-            self.close(sensor, spent, reason);
+            self.close(spent, reason);
         }
-        let place = self.open_bucket(sensor, policy.window.window_of(row.at), policy, arrival);
-        let open = &mut self.sensors.get_mut(&sensor).expect("made above").open[place];
-        let pushed = open.push(row, weight, arrival.clock, &mut self.touched);
+        let slot = self.open_bucket(sensor, policy.window.window_of(row.at), policy, arrival);
+        self.put(slot, row, weight, policy, arrival.clock)
+    }
+
+    #[inline]
+    fn put(&mut self, slot: u32, row: &mut Row, weight: u32, policy: &BucketPolicy, clock: ClockState) -> Pushed {
+        let open = &mut self.open[slot as usize];
+        let is_first = !open.has_pending();
+        let pushed = open.push(row, weight, clock, &self.pieces);
+        if is_first && pushed == Pushed::Kept {
+            self.touched.push(slot);
+        }
         if open.is_full(0, policy) {
             let reason = open.full_reason(policy);
-            self.close(sensor, place, reason);
+            self.close(slot, reason);
         }
         pushed
     }
 
     /// Closes the largest buckets if all together take more than `most` bytes, until they take an eighth less.
     pub fn close_largest(&mut self, most: usize) {
-        if self.bytes <= most {
+        let mut left = self.pieces.bytes();
+        if left <= most {
             return;
         }
-        let sealable = self.open_iter().filter(|open| !open.key.is_held());
-        let mut open: Vec<_> = sealable.map(|open| (open.bytes(), open.key)).collect();
+        let sealable = self.open.iter().filter(|(_, open)| !open.key.is_held());
+        let mut open: Vec<_> = sealable.map(|(slot, open)| (open.bytes(), open.key, slot as u32)).collect();
         open.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, key) in open {
-            if self.bytes <= most - most / 8 {
+        for (_, _, slot) in open {
+            if left <= most - most / 8 {
                 break;
             }
-            let Some(state) = self.sensors.get(&key.sensor) else { continue };
-            if let Some(place) = state.open.iter().position(|open| open.key == key) {
-                self.close(key.sensor, place, SealReason::Bytes);
-            }
+            left -= self.open[slot as usize].bytes();
+            self.close(slot, SealReason::Bytes);
         }
     }
 
     /// Closes buckets that are due `now`, the longest due first, at most `most` of them.
     pub fn close_due(&mut self, now: Timestamp, most: usize) {
         for _ in 0..most {
-            let Some(&(at, key)) = self.due.first() else { break };
+            let Some(&(at, place)) = self.due.first() else { break };
             if at > now {
                 break;
             }
-            self.due.pop_first();
-            let Some(state) = self.sensors.get(&key.sensor) else { continue };
-            if let Some(place) = state.open.iter().position(|open| open.key == key) {
-                let reason = state.open[place].time_reason();
-                self.close(key.sensor, place, reason);
-            }
+            let reason = self.open[place.slot as usize].time_reason();
+            self.close(place.slot, reason);
         }
     }
 
@@ -184,8 +222,8 @@ impl Bucketer {
     }
 
     /// How many buckets are open.
-    pub const fn open_buckets(&self) -> usize {
-        self.open
+    pub fn open_buckets(&self) -> usize {
+        self.open.len()
     }
 
     /// Whether anything happened since the last step.
@@ -195,26 +233,42 @@ impl Bucketer {
 
     /// Everything that happened since the last step; `seq` is the number of the record that will hold it.
     pub fn step(&mut self, seq: u64) -> Result<Step, Damaged> {
-        let mut step = Step::default();
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.sort_unstable();
-        touched.dedup();
+        enum Gainer {
+            Open(u32),
+            Closed(u32),
+        }
         let mut closing = std::mem::take(&mut self.closing);
         closing.sort_unstable_by_key(Closed::key);
-        for key in touched {
-            if let Ok(place) = closing.binary_search_by_key(&key, Closed::key) {
-                step.groups.push(closing[place].open.flush(seq)?);
-                continue;
+        let touched = std::mem::take(&mut self.touched);
+        let open = touched.iter().filter_map(|slot| Some((self.open.get(*slot as usize)?.key, Gainer::Open(*slot))));
+        let closed = closing.iter().enumerate().filter(|(_, closed)| closed.has_pending());
+        let mut gainers = Vec::with_capacity(touched.len() + closing.len());
+        gainers.extend(open.chain(closed.map(|(i, closed)| (closed.key(), Gainer::Closed(i as u32)))));
+        gainers.sort_unstable_by_key(|(key, _)| *key);
+        let mut groups = Groups::with_capacity(gainers.len());
+        for (_, gainer) in gainers {
+            match gainer {
+                Gainer::Closed(place) => closing[place as usize].flush(seq, &mut groups, &mut self.pieces),
+                Gainer::Open(slot) => {
+                    let open = &mut self.open[slot as usize];
+                    // What is noted twice, or in another's name, has nothing more.
+                    if open.has_pending() {
+                        open.flush(seq, &mut groups, &mut self.pieces)?;
+                    }
+                }
             }
-            let Some(open) = self.find(key) else { continue };
-            let before = open.bytes();
-            step.groups.push(open.flush(seq)?);
-            let after = open.bytes();
-            self.bytes = self.bytes + after - before;
         }
-        step.closed = closing;
-        step.gone = std::mem::take(&mut self.gone);
-        Ok(step)
+        Ok(Step { groups, closed: closing, gone: std::mem::take(&mut self.gone) })
+    }
+
+    /// Unpacks a closed bucket, puts its samples in time order, and gives their room back.
+    pub fn seal(&mut self, closed: Closed) -> Result<SealedRows, Damaged> {
+        closed.seal(&mut self.pieces)
+    }
+
+    /// A closed bucket is needed no more: gives its room back.
+    pub fn discard(&mut self, closed: Closed) {
+        closed.discard(&mut self.pieces);
     }
 
     /// The lowest record number that an open bucket still needs; `None` if none is open. Only right after a step.
@@ -224,80 +278,90 @@ impl Bucketer {
 
     /// The open buckets, in no particular order.
     pub fn open_iter(&self) -> impl Iterator<Item = &Open> {
-        self.sensors.values().flat_map(|state| state.open.iter().map(|open| &**open))
+        self.open.iter().map(|(_, open)| open)
     }
 
-    /// Whether a bucket is open.
-    pub fn is_open(&self, key: BucketKey) -> bool {
-        self.sensors.get(&key.sensor).is_some_and(|state| state.open.iter().any(|open| open.key == key))
+    /// A bucket's samples as blocks whose base is the window's start; those pushed since the last step are not among them.
+    pub fn blocks(&self, open: &Open) -> Vec<u8> {
+        open.blocks(&self.pieces)
     }
 
-    /// The records before `horizon` are about to go: hands out every bucket that needs one, so that it can be kept
-    /// elsewhere as it is after record `seq`, and notes that it needs only later records.
-    pub fn spill_before(&mut self, horizon: u64, seq: u64) -> Vec<&Open> {
-        let mut spilled = Vec::new();
-        for open in self.sensors.values_mut().flat_map(|state| state.open.iter_mut()) {
-            if open.first_seq < horizon {
-                open.first_seq = seq + 1;
-                spilled.push(&**open);
-            }
-        }
-        spilled
+    /// A bucket's samples so far, in order of arrival.
+    pub fn rows(&self, open: &Open) -> Result<Vec<Row>, Damaged> {
+        open.rows(&self.pieces)
+    }
+
+    /// A bucket, if it is open.
+    pub fn find(&self, key: BucketKey) -> Option<&Open> {
+        self.slot(key).map(|slot| &self.open[slot as usize])
+    }
+
+    /// The records before `horizon` are about to go: which buckets need one, and must be kept elsewhere as they are after
+    /// record `seq`. They are noted to need only later records.
+    pub fn spill_before(&mut self, horizon: u64, seq: u64) -> Vec<BucketKey> {
+        let needy = self.open.iter_mut().filter(|(_, open)| open.first_seq < horizon);
+        let spill = |(_, open): (usize, &mut Open)| {
+            open.first_seq = seq + 1;
+            open.key
+        };
+        needy.map(spill).collect()
     }
 
     /// Takes back one bucket's samples from a record, or from where they were spilled to. `weigh` tells a row's bytes.
     pub fn restore(
         &mut self,
-        group: &Group,
+        group: Group<'_>,
         seq: u64,
         policy: &BucketPolicy,
         weigh: impl Fn(&Row) -> u32,
     ) -> Result<(), Damaged> {
-        match (self.find(group.key), group.opened) {
-            (Some(open), Some(opened)) => open.clock = opened.clock,
-            (Some(_), None) => {}
-            (None, opened) => {
-                let due = group.key.window.end().plus(policy.grace);
-                let unknown = Opened { due, late: group.key.part > 0, clock: ClockState::Synced };
-                self.insert(Open::new(group.key, opened.unwrap_or(unknown), seq));
-            }
+        known(group.key.sensor)?;
+        let slot = self.slot(group.key).unwrap_or_else(|| {
+            let due = group.key.window.end().plus(policy.grace);
+            let unknown = Opened { due, late: group.key.part > 0, clock: ClockState::Synced };
+            self.insert(Open::new(group.key, group.opened.unwrap_or(unknown), seq))
+        });
+        let open = &mut self.open[slot as usize];
+        if let Some(opened) = group.opened {
+            open.clock = opened.clock;
         }
-        let open = self.find(group.key).expect("inserted above");
-        let before = open.bytes();
-        let done = open.absorb(&group.block, seq, weigh);
-        let after = open.bytes();
-        self.bytes = self.bytes + after - before;
-        done
+        open.absorb(group.block, seq, weigh, &mut self.pieces)
     }
 
     /// A record says that this bucket was sealed: it is in a segment.
     pub fn forget(&mut self, key: BucketKey) {
-        self.take(key);
+        if let Some(slot) = self.slot(key) {
+            self.take(slot).discard(&mut self.pieces);
+        }
     }
 
     /// A record says that this bucket was closed: it takes nothing more. `None` if it is not open.
     pub fn freeze(&mut self, key: BucketKey, reason: SealReason) -> Option<Closed> {
-        self.take(key).map(|open| Closed { open, reason })
+        self.slot(key).map(|slot| self.take(slot).close(reason))
     }
 
     /// What a sensor has used, for the snapshot.
     pub fn used(&self) -> impl Iterator<Item = (u32, &Used)> {
-        self.sensors.iter().filter_map(|(sensor, state)| state.used.as_ref().map(|used| (*sensor, used)))
+        let series = |table, number: fn(u32) -> u32| (0..).map(number).zip(table);
+        let all = series(&self.sensors.ordinary, sensor_of).chain(series(&self.sensors.held, held_series));
+        all.filter_map(|(series, state)| Some((series, state.used.as_ref()?)))
     }
 
     /// Takes back what a sensor has used.
-    pub fn restore_used(&mut self, sensor: u32, used: Used) {
-        self.sensors.entry(sensor).or_default().used = Some(used);
+    pub fn restore_used(&mut self, sensor: u32, used: Used) -> Result<(), Damaged> {
+        self.sensors.entry(known(sensor)?).used = Some(used);
+        Ok(())
     }
 
-    fn open_bucket(&mut self, sensor: u32, window: Window, policy: &BucketPolicy, arrival: Arrival) -> usize {
-        let state = self.sensors.entry(sensor).or_default();
+    fn open_bucket(&mut self, sensor: u32, window: Window, policy: &BucketPolicy, arrival: Arrival) -> u32 {
+        let state = self.sensors.entry(sensor);
         if state.open.len() >= MAX_OPEN_PER_SENSOR {
-            let oldest = (0..state.open.len()).min_by_key(|&i| state.open[i].key).expect("many are open");
-            let reason = state.open[oldest].time_reason();
-            self.close(sensor, oldest, reason);
+            let key = |slot: &u32| self.open[*slot as usize].key;
+            let oldest = *state.open.iter().min_by_key(|slot| key(slot)).expect("many are open");
+            let reason = self.open[oldest as usize].time_reason();
+            self.close(oldest, reason);
         }
-        let state = self.sensors.entry(sensor).or_default();
+        let state = self.sensors.entry(sensor);
         let part = state.used.as_ref().map_or(0, |used| used.next_part(window));
         let Arrival { now, clock, .. } = arrival;
         let end = if arrival.comparable { window.end() } else { now.shifted(window.length().millis()) };
@@ -308,35 +372,33 @@ impl Bucketer {
         self.insert(Open::new(BucketKey { sensor, window, part }, Opened { due, late, clock }, u64::MAX))
     }
 
-    fn insert(&mut self, open: Open) -> usize {
-        let key = open.key;
-        self.due.insert((open.due, key));
-        self.open += 1;
+    fn insert(&mut self, open: Open) -> u32 {
+        let (key, due) = (open.key, open.due);
+        let slot = self.open.insert(open) as u32;
+        self.due.insert((due, Place { sensor: key.sensor, slot }));
         self.held += usize::from(key.is_held());
-        let state = self.sensors.entry(key.sensor).or_default();
+        let state = self.sensors.entry(key.sensor);
         state.used.get_or_insert_with(|| Used::new(key.window.length())).mark(key.window, key.part);
-        state.open.push(Box::new(open));
-        state.open.len() - 1
+        state.open.push(slot);
+        slot
     }
 
-    fn close(&mut self, sensor: u32, place: usize, reason: SealReason) {
-        let key = self.sensors[&sensor].open[place].key;
-        let open = self.take(key).expect("the caller found it there");
-        self.closing.push(Closed { open, reason });
+    fn close(&mut self, slot: u32, reason: SealReason) {
+        let closed = self.take(slot).close(reason);
+        self.closing.push(closed);
     }
 
-    fn take(&mut self, key: BucketKey) -> Option<Open> {
-        let state = self.sensors.get_mut(&key.sensor)?;
-        let place = state.open.iter().position(|open| open.key == key)?;
-        let open = state.open.remove(place);
-        self.due.remove(&(open.due, key));
-        self.open -= 1;
-        self.bytes -= open.bytes();
-        self.held -= usize::from(key.is_held());
-        Some(*open)
+    fn take(&mut self, slot: u32) -> Open {
+        let open = self.open.remove(slot as usize);
+        let sensor = open.key.sensor;
+        self.due.remove(&(open.due, Place { sensor, slot }));
+        self.held -= usize::from(open.key.is_held());
+        self.sensors.entry(sensor).open.retain(|other| *other != slot);
+        open
     }
 
-    fn find(&mut self, key: BucketKey) -> Option<&mut Open> {
-        self.sensors.get_mut(&key.sensor)?.open.iter_mut().find(|open| open.key == key).map(|open| &mut **open)
+    fn slot(&self, key: BucketKey) -> Option<u32> {
+        let state = self.sensors.get(key.sensor)?;
+        state.open.iter().copied().find(|slot| self.open[*slot as usize].key == key)
     }
 }

@@ -29,8 +29,9 @@ fn row(seconds: i64, value: i64) -> Row {
 /// What a sealed bucket looks like from outside: (minute, part, reason, late, (second, value) …).
 type Seen = (i64, u32, &'static str, bool, Vec<(i64, i64)>);
 
-fn seen(step: Step) -> Vec<Seen> {
-    let sealed = step.closed.into_iter().map(|closed| closed.seal().unwrap());
+fn seen(bucketer: &mut Bucketer, seq: u64) -> Vec<Seen> {
+    let step = bucketer.step(seq).unwrap();
+    let sealed = step.closed.into_iter().map(|closed| bucketer.seal(closed).unwrap());
     sealed
         .map(|s| {
             let rows = s.rows.iter().map(|r| match r.fields[0].1 {
@@ -50,10 +51,10 @@ fn check(pushes: &[(i64, i64, i64)], policy: &BucketPolicy, until: i64, expected
     for (i, &(arrival, time, value)) in pushes.iter().enumerate() {
         bucketer.close_due(at(arrival), usize::MAX);
         bucketer.push(1, &mut row(time, value), 40, policy, Arrival::at(at(arrival)));
-        all.extend(seen(bucketer.step(i as u64).unwrap()));
+        all.extend(seen(&mut bucketer, i as u64));
     }
     bucketer.close_due(at(until), usize::MAX);
-    all.extend(seen(bucketer.step(99).unwrap()));
+    all.extend(seen(&mut bucketer, 99));
     assert_eq!(all, expected);
 }
 
@@ -144,7 +145,7 @@ fn when_memory_is_short_the_largest_are_closed_and_their_windows_go_on() {
     assert!(!bucketer.has_news());
     bucketer.close_largest(100);
     bucketer.push(1, &mut row(59, 7), 40, &policy(1000, 100_000), Arrival::at(at(60)));
-    let closed = seen(bucketer.step(2).unwrap());
+    let closed = seen(&mut bucketer, 2);
     assert_eq!(closed.iter().map(|(.., samples)| samples.len()).collect::<Vec<_>>(), [60]);
     assert_eq!((closed[0].1, closed[0].2, bucketer.open_buckets()), (0, "bytes", 2));
 }
@@ -169,7 +170,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 #[derive(Default)]
 struct Disk {
     seq: u64,
-    records: Vec<(u64, Vec<Group>, Vec<BucketKey>)>,
+    records: Vec<(u64, Groups, Vec<BucketKey>)>,
     sealed: Vec<SealedRows>,
 }
 
@@ -178,7 +179,7 @@ impl Disk {
         self.seq += 1;
         let step = bucketer.step(self.seq).unwrap();
         self.records.push((self.seq, step.groups, step.closed.iter().map(Closed::key).collect()));
-        self.sealed.extend(step.closed.into_iter().map(|closed| closed.seal().unwrap()));
+        self.sealed.extend(step.closed.into_iter().map(|closed| bucketer.seal(closed).unwrap()));
         let low = bucketer.first_seq().unwrap_or(self.seq + 1);
         self.records.retain(|(seq, ..)| *seq >= low);
     }
@@ -186,10 +187,10 @@ impl Disk {
     fn restart(&self, before: &Bucketer, policy: &BucketPolicy) -> Bucketer {
         let mut bucketer = Bucketer::default();
         for (sensor, used) in before.used() {
-            bucketer.restore_used(sensor, used.clone());
+            bucketer.restore_used(sensor, used.clone()).unwrap();
         }
         for (seq, groups, seals) in &self.records {
-            for group in groups {
+            for group in groups.iter() {
                 bucketer.restore(group, *seq, policy, |_| 40).unwrap();
             }
             seals.iter().for_each(|key| bucketer.forget(*key));
@@ -233,7 +234,7 @@ proptest! {
         }
         bucketer.close_due(at(clock + 100_000), usize::MAX);
         disk.write(&mut bucketer);
-        prop_assert_eq!(bucketer.open_buckets(), 0);
+        prop_assert_eq!((bucketer.open_buckets(), bucketer.pieces.bytes()), (0, 0), "all room is given back");
 
         let mut identities = HashSet::new();
         let mut found: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Row;
 use crate::varint::{self, Damaged, Reader};
 use crate::{MAX_TEXT_BYTES, Value};
@@ -89,7 +91,7 @@ pub(super) fn decode(input: &mut Reader<'_>, rows: &mut [Row]) -> Result<u32, Da
 #[derive(Default)]
 struct Decimals {
     exponent: usize,
-    mantissas: Vec<i64>,
+    mantissas: SmallVec<[i64; 32]>,
 }
 
 /// The cheapest exact kind for these values, and the values as decimals where that is `DECIMAL`.
@@ -117,7 +119,7 @@ fn kind_of(values: &[Option<&Value>]) -> (u64, Decimals) {
 /// The values over the least power of ten at which every one is exactly a whole number, if there is one.
 fn decimals(values: &[Option<&Value>]) -> Option<Decimals> {
     let mut exponent = 0;
-    let mut mantissas: Vec<i64> = Vec::with_capacity(values.len());
+    let mut mantissas: SmallVec<[i64; 32]> = SmallVec::with_capacity(values.len());
     for value in values.iter().flatten() {
         let Value::F64(v) = value else { continue };
         let mut found = mantissa(*v, exponent);

@@ -63,7 +63,7 @@ pub fn encode(rows: &[Row], base: Timestamp, out: &mut Vec<u8>) {
     let columns = field_numbers(rows);
     varint::put(out, columns.len() as u64);
     let mut cursors: SmallVec<[u16; 32]> = SmallVec::from_elem(0, rows.len());
-    let mut values: Vec<Option<&Value>> = Vec::with_capacity(rows.len());
+    let mut values: SmallVec<[Option<&Value>; 32]> = SmallVec::with_capacity(rows.len());
     for field in columns {
         values.clear();
         values.extend(rows.iter().zip(&mut cursors).map(|(row, cursor)| match row.fields.get(*cursor as usize) {
