@@ -41,7 +41,7 @@ kill-drill: ## kill a writer under load KILLS times, and look at what is left
 	TIPBUCKET_KILLS=$(KILLS) cargo test --locked --test drill
 
 EXT4_CUTS ?= 300
-ext4-drill: ## shut a private ext4 down under a writer EXT4_CUTS times, and look at what is left (needs root)
+ext4-drill: ## shut a private ext4 down under a writer, or let it find an error, EXT4_CUTS times, and look at what is left (needs root)
 	scripts/setup-test.sh build
 	TIPBUCKET_EXT4_CUTS=$(EXT4_CUTS) cargo test --locked --test drill
 

@@ -117,11 +117,8 @@ impl Lock {
         let path = path.with_added_extension("lock");
         let name = path.display();
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o640).open(&path);
-        let mut file = open.map_err(|cause| {
-            StoreError::Unusable(format!(
-                "cannot create {name}: {cause} (the folder of store.path must exist and be writable for the service)"
-            ))
-        })?;
+        let advice = " (the folder of store.path must exist and be writable for the service)";
+        let mut file = open.map_err(|cause| StoreError::of_file(&format!("create {name}"), &cause, advice))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -141,7 +138,7 @@ impl Lock {
     pub(super) fn mark(&mut self) -> Result<(), StoreError> {
         if !self.ours {
             let written = self.file.write_all(MARK).and_then(|()| self.file.sync_all());
-            written.map_err(|cause| StoreError::Unusable(format!("cannot write the lock file: {cause}")))?;
+            written.map_err(|cause| StoreError::of_file("write the lock file", &cause, ""))?;
             self.ours = true;
         }
         Ok(())
@@ -157,14 +154,13 @@ pub(super) fn open_writer(path: &Path, budget: Budget, blocks: &Blocks) -> Resul
             "SQLite {version} has a known corruption bug; build with 3.51.3 or later"
         )));
     }
-    let born = create(path).map_err(|cause| {
-        StoreError::Unusable(format!("cannot create {name}: {cause} (store.path must be in a writable folder)"))
-    })?;
+    let advice = " (store.path must be in a writable folder)";
+    let born = create(path).map_err(|cause| StoreError::of_file(&format!("create {name}"), &cause, advice))?;
     // Nothing of a file is touched, not even its mode, before it is known to be ours.
     schema::identify(&open_reader(path)?, &name)?;
-    restrict(path).map_err(|cause| StoreError::Unusable(format!("cannot make {name} private: {cause}")))?;
-    blocks.take(path).map_err(|cause| StoreError::Unusable(format!("cannot open {name}: {cause}")))?;
     let doing = format!("open {name}");
+    restrict(path).map_err(|cause| StoreError::of_file(&format!("make {name} private"), &cause, ""))?;
+    blocks.take(path).map_err(|cause| StoreError::of_file(&doing, &cause, ""))?;
     let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
     // The log stays when the last connection closes, so that it need not grow again.
