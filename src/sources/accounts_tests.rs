@@ -150,7 +150,8 @@ async fn readings_with_the_gateways_own_time_are_all_stored() {
     check("iec62056-21", pushed, from_device(readout), 1, &[]).await;
     let file = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/serial/sml/SE-SML-01.hex")).unwrap();
     check("sml", json!({ "port": "p", "sensor": "s" }), Recording::read(file, true).unwrap(), 1, &[]).await;
-    let frames = json!({ "port": "p", "sensor": "s", "start": "AA", "length": 3, "fields": [{ "field": "v", "at": 1 }] });
+    let frames =
+        json!({ "port": "p", "sensor": "s", "start": "AA", "length": 3, "fields": [{ "field": "v", "at": 1 }] });
     check("binary", frames, from_device(&[0xaa, 1, 2, 0xaa, 3, 4]), 2, &[]).await;
 }
 
