@@ -17,6 +17,7 @@ mod signs;
 mod system;
 #[cfg(test)]
 mod tests;
+mod timedated;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

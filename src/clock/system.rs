@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Signs;
+use super::timedated::Timedated;
 use crate::model::Timestamp;
 
 /// A random number that the kernel draws at each boot.
@@ -20,12 +21,14 @@ const TIMESYNC: &str = "/run/systemd/timesync/synchronized";
 #[derive(Clone, Debug, Default)]
 pub(super) struct System(Arc<Fixed>);
 
-/// What does not change within a boot.
+/// What does not change within a boot, and who answers for us.
 #[derive(Debug, Default)]
 struct Fixed {
     boot: OnceLock<Arc<str>>,
     /// A real-time clock; a host.
     givers: OnceLock<(bool, bool)>,
+    /// Who asks the kernel where we cannot.
+    timedated: Timedated,
 }
 
 impl System {
@@ -52,7 +55,8 @@ impl System {
 
     pub(super) fn signs(&self) -> Signs {
         let (rtc, host) = *self.0.givers.get_or_init(|| (has_rtc(), has_host()));
-        Signs { kernel: kernel(), timesync: Path::new(TIMESYNC).exists(), rtc, host }
+        let kernel = kernel().or_else(|| self.0.timedated.is_synchronised(self.boot_time()));
+        Signs { kernel, timesync: Path::new(TIMESYNC).exists(), rtc, host }
     }
 }
 

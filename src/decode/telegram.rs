@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::times::Local;
-use crate::model::{Admission, Timestamp, Value};
+use crate::model::{Admission, LossReason, Timestamp, Value};
 
 /// What a telegram is read with.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +18,9 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A time of the telegram's own, if it can be believed.
-    pub fn believed(&self, at: Timestamp) -> Result<Timestamp, String> {
-        self.admission.check(at, self.local.arrival).map(|()| at).map_err(|why| why.to_string())
+    /// A time of the telegram's own, if it can be believed; the word of the ledger and a reason otherwise.
+    pub fn believed(&self, at: Timestamp) -> Result<Timestamp, (LossReason, String)> {
+        self.admission.check(at, self.local.arrival).map(|()| at).map_err(|why| (why.reason(), why.to_string()))
     }
 }
 
@@ -51,6 +51,17 @@ impl Measure {
     }
 }
 
+/// A quantity that was understood, and is not taken because of its own time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Untimely {
+    /// The quantity, with that time.
+    pub measure: Measure,
+    /// The word for it in the loss ledger.
+    pub reason: LossReason,
+    /// What is wrong with the time.
+    pub why: String,
+}
+
 /// Something that is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -73,6 +84,8 @@ pub struct Telegram {
     pub bytes: Vec<u8>,
     /// What it says.
     pub measures: Vec<Measure>,
+    /// What it says of times that are not believed.
+    pub untimely: Vec<Untimely>,
     /// What of it is not taken.
     pub refused: Vec<Refusal>,
     /// What it says about quantities without a value (no fix, a declared sentinel): nothing is wrong.

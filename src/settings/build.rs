@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use bytesize::ByteSize;
+
 use super::place::KeyPath;
 use super::read::{Sections, SourceEntry};
 use super::sections::{Bucket, Sensor, Site};
@@ -49,7 +51,10 @@ pub(super) fn build(sections: Sections, findings: &mut Findings<'_>) -> Option<S
         admission: Admission { max_future: sections.site.max_future, max_age: sections.bucket.max_age },
         policies: policies?,
         notes,
-        store: sections.store,
+        store: crate::store::Config {
+            beside: ByteSize(crate::store::BESIDE_BYTES + crate::upstream::BESIDE_BYTES),
+            ..sections.store
+        },
         upstream: sections.upstream?,
         sources,
         web: sections.web,

@@ -252,6 +252,9 @@ impl Future for CatchPanic<'_> {
 }
 
 #[cfg(test)]
+#[path = "accounts_tests.rs"]
+mod accounts;
+#[cfg(test)]
 #[path = "offers_tests.rs"]
 mod offers;
 #[cfg(test)]

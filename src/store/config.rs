@@ -12,8 +12,12 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The database file; its folder must exist and be writable.
     pub path: PathBuf,
-    /// Everything we own on disk: database, write-ahead log, dead letters.
+    /// Everything we own on disk: database, write-ahead log, dead letters, and what lies beside them.
     pub max_bytes: ByteSize,
+    /// Bytes of it that are kept free for small files beside the database. Not a key of the site file: whoever knows those
+    /// files says it, as the sum of their bounds.
+    #[serde(skip)]
+    pub beside: ByteSize,
     /// Longest time an accepted reading waits for its commit; also the loss window for sources that cannot resend.
     #[serde(with = "humantime_serde")]
     pub commit_every: Duration,
@@ -51,6 +55,7 @@ impl Default for Config {
         Self {
             path: "/var/lib/tipbucket/tipbucket.db".into(),
             max_bytes: ByteSize::gib(2),
+            beside: ByteSize::b(0),
             commit_every: Duration::from_secs(1),
             commit_every_resendable: Duration::from_secs(1),
             write_behind: Duration::from_secs(30),

@@ -23,6 +23,11 @@ pub(super) const FRAME_BYTES: u64 = PAGE_BYTES + 24;
 const MAX_WAL_BYTES: u64 = 16 << 20;
 /// A log smaller than this would be checkpointed all the time.
 const MIN_WAL_BYTES: u64 = 1 << 20;
+/// Most that one commit adds to the log, which may be nearly full then: readings that waited in memory, and sealed buckets
+/// that are written together (measured: 3 MiB).
+const LARGEST_COMMIT: u64 = 4 << 20;
+/// What the log's index takes, and the file's blocks beyond its pages.
+const OVERHEAD_BYTES: u64 = 256 << 10;
 /// Page cache of the writer: what it writes it hardly ever reads again, and a larger cache only fills with it.
 const CACHE_KIB: u64 = 512;
 /// Bytes of the disk that the database leaves free when it is the disk that is full and not the budget: the log may
@@ -41,11 +46,14 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// The log gets a sixteenth of the budget, up to 16 MiB; twice that is set aside, since a reader may hold a
-    /// checkpoint back for a moment, and for the log's index.
+    /// The log gets a sixteenth of the budget, up to 16 MiB. Twice that is set aside, since a reader may hold a checkpoint
+    /// back for a moment, and at least what the largest commit adds to it. (A budget that is smaller than any site may
+    /// have is for tests; they make do with less.)
     pub(super) fn of(max_bytes: u64) -> Self {
         let wal_bytes = (max_bytes / 16).clamp(MIN_WAL_BYTES, MAX_WAL_BYTES);
-        Self { wal_bytes, max_pages: max_bytes.saturating_sub(2 * wal_bytes).max(PAGE_BYTES * 1024) / PAGE_BYTES }
+        let beyond = wal_bytes.max(LARGEST_COMMIT.min(max_bytes / 8)) + OVERHEAD_BYTES.min(max_bytes / 64);
+        let most = max_bytes.saturating_sub(wal_bytes + beyond);
+        Self { wal_bytes, max_pages: most.max(PAGE_BYTES * 1024) / PAGE_BYTES }
     }
 
     /// The budget of the store at `path`: of `max_bytes`, or of what the disk has room for. Without the latter a journal as
@@ -117,11 +125,8 @@ impl Lock {
         let path = path.with_added_extension("lock");
         let name = path.display();
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o640).open(&path);
-        let mut file = open.map_err(|cause| {
-            StoreError::Unusable(format!(
-                "cannot create {name}: {cause} (the folder of store.path must exist and be writable for the service)"
-            ))
-        })?;
+        let advice = " (the folder of store.path must exist and be writable for the service)";
+        let mut file = open.map_err(|cause| StoreError::of_file(&format!("create {name}"), &cause, advice))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -141,7 +146,7 @@ impl Lock {
     pub(super) fn mark(&mut self) -> Result<(), StoreError> {
         if !self.ours {
             let written = self.file.write_all(MARK).and_then(|()| self.file.sync_all());
-            written.map_err(|cause| StoreError::Unusable(format!("cannot write the lock file: {cause}")))?;
+            written.map_err(|cause| StoreError::of_file("write the lock file", &cause, ""))?;
             self.ours = true;
         }
         Ok(())
@@ -157,14 +162,13 @@ pub(super) fn open_writer(path: &Path, budget: Budget, blocks: &Blocks) -> Resul
             "SQLite {version} has a known corruption bug; build with 3.51.3 or later"
         )));
     }
-    let born = create(path).map_err(|cause| {
-        StoreError::Unusable(format!("cannot create {name}: {cause} (store.path must be in a writable folder)"))
-    })?;
+    let advice = " (store.path must be in a writable folder)";
+    let born = create(path).map_err(|cause| StoreError::of_file(&format!("create {name}"), &cause, advice))?;
     // Nothing of a file is touched, not even its mode, before it is known to be ours.
     schema::identify(&open_reader(path)?, &name)?;
-    restrict(path).map_err(|cause| StoreError::Unusable(format!("cannot make {name} private: {cause}")))?;
-    blocks.take(path).map_err(|cause| StoreError::Unusable(format!("cannot open {name}: {cause}")))?;
     let doing = format!("open {name}");
+    restrict(path).map_err(|cause| StoreError::of_file(&format!("make {name} private"), &cause, ""))?;
+    blocks.take(path).map_err(|cause| StoreError::of_file(&doing, &cause, ""))?;
     let mut db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
     // The log stays when the last connection closes, so that it need not grow again.

@@ -42,6 +42,8 @@ pub(super) struct Setup {
     pub site: SiteName,
     pub path: PathBuf,
     pub max_bytes: u64,
+    /// Bytes of the budget beyond that, for files beside the database.
+    pub beside: u64,
     pub when_full: WhenFull,
     pub max_sensors: usize,
     pub clock: clock::Config,
@@ -344,7 +346,7 @@ impl Engine {
         if let Ok(bytes) = self.bytes() {
             stats.bytes.set(gauge(bytes));
         }
-        stats.max_bytes.set(gauge(self.state.setup.max_bytes));
+        stats.max_bytes.set(gauge(self.state.setup.max_bytes + self.state.setup.beside));
     }
 
     /// Tells how much waits for delivery.
@@ -362,10 +364,11 @@ impl Engine {
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
     }
 
-    /// Bytes of the database in use, of its log, and of damaged files that were set aside.
+    /// Bytes of the database in use, of its log, of what may lie beside it, and of damaged files that were set aside.
     fn bytes(&self) -> Result<u64, StoreError> {
         let pages = database::used_pages(&self.db)?;
-        Ok(pages * database::PAGE_BYTES + self.state.budget.wal_bytes + self.state.aside.bytes)
+        let State { setup, budget, aside, .. } = &self.state;
+        Ok(pages * database::PAGE_BYTES + budget.wal_bytes + setup.beside + aside.bytes)
     }
 
     /// The last act: what a next start needs is brought together, and the log is copied into the file.

@@ -25,8 +25,8 @@ pub enum StoreError {
     },
     /// The file system takes no writes.
     #[error(
-        "cannot {doing}: the database or its file system is read-only (a file system is mounted read-only after an error: see \
-         dmesg, check the card, mount it again)"
+        "cannot {doing}: the database or its file system is read-only (if the kernel made it so after an error, see dmesg: stop \
+         tipbucket, check the card, mount it again; or restart the machine)"
     )]
     ReadOnly {
         /// The operation.
@@ -49,6 +49,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// A file could not be opened or made: what to say, unless the file system takes no writes.
+    pub(super) fn of_file(doing: &str, cause: &std::io::Error, advice: &str) -> Self {
+        if cause.kind() == std::io::ErrorKind::ReadOnlyFilesystem {
+            return Self::ReadOnly { doing: doing.to_owned() };
+        }
+        Self::Unusable(format!("cannot {doing}: {cause}{advice}"))
+    }
+
     /// Whether the file itself is damaged, as opposed to a disk that is full or away.
     pub(super) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};

@@ -80,6 +80,9 @@ use crate::clock::Clock;
 use crate::model::{Policies, SiteName};
 use crate::stats::Stats;
 
+/// Most that the store itself keeps beside its database: orders, and the lock's one block.
+pub const BESIDE_BYTES: u64 = orders::MAX_BYTES + 4096;
+
 /// Opens the store: the sources' end, the forwarder's end, and the task between them.
 pub async fn open(
     config: &Config,
@@ -147,7 +150,8 @@ fn setup(
     engine::Setup {
         site,
         path: config.path.clone(),
-        max_bytes: config.max_bytes.as_u64(),
+        max_bytes: config.max_bytes.as_u64().saturating_sub(config.beside.as_u64()),
+        beside: config.beside.as_u64(),
         when_full: config.when_full,
         max_sensors,
         clock,

@@ -20,10 +20,10 @@ use super::state::State;
 use super::{SegmentId, StoreError, recovery, segment};
 use crate::model::Timestamp;
 
-/// Most orders in one file: as many as there can be letters.
-const MAX_ORDERS: usize = 4000;
-/// Longest file that is read.
-const MAX_BYTES: u64 = 64 << 10;
+/// Most orders in one file; more follow one file after the other.
+const MAX_ORDERS: usize = 2000;
+/// Longest file that is read, and written: no order is longer than 27 bytes.
+pub(super) const MAX_BYTES: u64 = 64 << 10;
 /// The last line: what has no such line is still being written.
 const END: &str = "end";
 /// How long a daemon may take, and how often it is looked whether it is done.
@@ -187,5 +187,11 @@ mod tests {
         fs::write(place(&path), [0xFF; 100]).unwrap();
         assert_eq!(waiting(&path), None);
         assert!(!place(&path).exists(), "what makes no sense is not looked at for ever");
+    }
+
+    #[test]
+    fn the_longest_file_can_be_read() {
+        let longest = Order::Retry(i64::MIN).line().len() * MAX_ORDERS + END.len() + 1;
+        assert!(longest as u64 <= MAX_BYTES, "{longest}");
     }
 }

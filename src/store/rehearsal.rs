@@ -37,6 +37,7 @@ impl Rehearsal {
                 site,
                 path,
                 max_bytes,
+                beside: 0,
                 when_full,
                 max_sensors,
                 clock: Default::default(),

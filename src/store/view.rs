@@ -277,6 +277,7 @@ pub(super) fn setup(path: &Path) -> Result<Setup, StoreError> {
         site,
         path: path.to_owned(),
         max_bytes: 0,
+        beside: 0,
         when_full: WhenFull::Refuse,
         max_sensors: usize::MAX,
         clock: Default::default(),

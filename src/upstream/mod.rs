@@ -144,6 +144,9 @@ pub enum TroubleKind {
     Stopped,
 }
 
+/// Most that an upstream keeps beside the store's database: receipts, and its notebook with the one that takes its place.
+pub const BESIDE_BYTES: u64 = receipts::MAX_BYTES + 2 * notebook::MAX_BYTES;
+
 impl Upstream {
     /// An upstream as configured. Touches nothing yet: the database may be away, the folder on a disk not yet mounted.
     pub fn new(config: Config, site: SiteName, meta: HashMap<SensorName, Meta>, clock: Clock, tuning: Tuning) -> Self {

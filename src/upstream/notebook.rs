@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::meter::Today;
 
-/// Largest file that is read; an ordinary one has less than a KiB.
-const MAX_BYTES: u64 = 64 << 10;
+/// Largest file that is written and read; an ordinary one has less than a KiB.
+pub(super) const MAX_BYTES: u64 = 64 << 10;
 
 /// What is noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -73,9 +73,13 @@ fn read(file: &Path) -> Option<Notes> {
 }
 
 fn write(file: &Path, notes: &Notes) -> std::io::Result<()> {
+    let text = serde_json::to_vec(notes).map_err(std::io::Error::other)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
     let temporary = file.with_extension("tmp");
     let mut out = std::fs::File::create(&temporary)?;
-    out.write_all(&serde_json::to_vec(notes).map_err(std::io::Error::other)?)?;
+    out.write_all(&text)?;
     out.sync_all()?;
     std::fs::rename(temporary, file)
 }
@@ -103,5 +107,20 @@ mod tests {
         let mut nowhere = Notebook::default();
         nowhere.notes.today.bytes = 1;
         nowhere.save().await;
+    }
+
+    #[tokio::test]
+    async fn notes_beyond_the_bound_are_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.db.upstream");
+        let mut book = Notebook::open(file.clone());
+        book.notes.today.bytes = 7;
+        book.save().await;
+        let known = book.notes.clone();
+        book.notes.srv = Some(Srv { hosts: vec!["a.example.net:27017".to_owned(); 5000], ..Srv::default() });
+        book.save().await;
+        assert_eq!(Notebook::open(file).notes, known, "the last that fits");
+        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["t.db.upstream"]);
     }
 }

@@ -16,7 +16,7 @@ use super::Document;
 use crate::model::Timestamp;
 
 /// Bytes of both files together: a week of a hundred sensors in ten-minute windows.
-const MAX_BYTES: u64 = 4 << 20;
+pub(super) const MAX_BYTES: u64 = 4 << 20;
 /// Lines are written when there are so many bytes of them,
 const BUFFER_BYTES: usize = 64 << 10;
 /// or when the first of them is this old.
@@ -116,6 +116,9 @@ fn read_file(file: &Path, wanted: impl Fn(&str) -> bool, into: &mut Receipts) ->
 
 fn append(file: &Path, lines: &str) -> io::Result<()> {
     let frame = zstd::bulk::compress(lines.as_bytes(), 0)?;
+    if frame.len() as u64 > MAX_BYTES / 2 {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     if fs::metadata(file).is_ok_and(|known| known.len() + frame.len() as u64 > MAX_BYTES / 2) {
         fs::rename(file, older(file))?;
     }

@@ -1,8 +1,8 @@
-//! A writer under load that is killed, or whose file system is shut down under it, again and again. What it was told to be
-//! on disk must be there in the end, once: in the store, or among what it drew for delivery.
+//! A writer under load that is killed, or whose file system is shut down under it or becomes read-only, again and again.
+//! What it was told to be on disk must be there in the end, once: in the store, or among what it drew for delivery.
 //!
 //! `TIPBUCKET_KILLS=…` says how often it is killed (`make kill-drill`), `TIPBUCKET_EXT4_CUTS=…` how often a private ext4 is
-//! shut down (`make ext4-drill`, needs root). Not run by the usual harness, since the program starts itself as the writer.
+//! shut down or finds an error (`make ext4-drill`, needs root). Not run by the usual harness, since the program starts itself as the writer.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, missing_docs, unreachable_pub)]
 #![allow(dead_code, reason = "what it shares with the tests of the store it uses in part")]
 
@@ -34,6 +34,8 @@ const MOST: Duration = Duration::from_millis(300);
 const GAP: u64 = 10_000;
 /// Room of the private ext4.
 const MEBIBYTES: u64 = 64;
+/// How long a writer goes on after its file system has become read-only: it tries again after a second.
+const AFTER_AN_ERROR: Duration = Duration::from_millis(1500);
 
 /// What all writers together said.
 #[derive(Default)]
@@ -84,21 +86,29 @@ fn kills(kills: usize) {
 fn shut_downs(cuts: usize) {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let mut card =
-        Ext4::new(folder.path(), MEBIBYTES, "noatime").expect("a private ext4 needs root, mkfs.ext4 and loop devices");
+    let mut card = Ext4::new(folder.path(), MEBIBYTES, "noatime,errors=remount-ro")
+        .expect("a private ext4 needs root, mkfs.ext4 and loop devices");
     let mut account = Account::default();
     let mut random = fastrand::Rng::with_seed(6);
     let most = longest_life();
+    let mut errors = 0;
     for _ in 0..cuts {
         let child = start(&card.path(), account.last + GAP);
         std::thread::sleep(life(&mut random, most));
-        // It must not go on writing, and saying so, while the file system goes.
-        signal(&child, Signal::STOP);
-        card.shut_down().expect("shut down");
+        if random.u8(0..4) == 0 {
+            errors += 1;
+            card.find_error().expect("an error");
+            // It goes on trying, and must not say that anything is on disk.
+            std::thread::sleep(AFTER_AN_ERROR);
+        } else {
+            // It must not go on writing, and saying so, while the file system goes.
+            signal(&child, Signal::STOP);
+            card.shut_down().expect("shut down");
+        }
         account.end(child);
         card.mount_again().expect("mounted again");
     }
-    account.settle(&card.path(), &format!("{cuts} shutdowns of ext4"));
+    account.settle(&card.path(), &format!("{} shutdowns of ext4 and {errors} errors", cuts - errors));
 }
 
 /// What lets most writers get to work, on any machine: three times as long as a first acknowledgement takes here.

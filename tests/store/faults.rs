@@ -184,3 +184,44 @@ fn a_slow_sync_holds_the_receipts_back_and_nothing_else() {
     });
     assert_eq!(numbers(&runtime().block_on(tell(folder.path())).unwrap()), (0..50).collect::<Vec<_>>());
 }
+
+#[test]
+fn sources_wait_while_a_sync_hangs_and_the_runtime_does_not() {
+    /// More than may wait for a commit.
+    const HEAVY: i64 = 40;
+    fault_vfs::install();
+    let folder = tempfile::tempdir().unwrap();
+    let watch = Watch::on(folder.path());
+    watch.spare_the_disk();
+    // A quarter of a mebibyte each, in memory.
+    let heavy =
+        |n: i64| Delivery::of((0..2_500).map(|i| reading("s", n * 2_500 + i, &[("n", Value::I64(i))])).collect());
+    runtime().block_on(async {
+        let site = Site::open(folder.path(), Clock::virtual_from(Timestamp::clamped(START))).await.unwrap();
+        site.commit(heavy(0)).await;
+        watch.hold_syncs();
+        let inlet = site.inlet.clone();
+        let taken = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(0));
+        let count = std::sync::Arc::clone(&taken);
+        let source = tokio::spawn(async move {
+            for n in 1..=HEAVY {
+                inlet.push(Delivery { urgent: true, ..heavy(n) }).await.unwrap();
+                count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        while watch.held_syncs() == 0 {
+            tokio::task::yield_now().await;
+        }
+        // Far more turns than the source needs for what it can hand over; each is one that the runtime had for others.
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
+        assert!((4..HEAVY).contains(&taken) && !source.is_finished(), "the source handed over {taken} of {HEAVY}");
+        watch.release_syncs();
+        source.await.unwrap();
+        site.stop().await.unwrap();
+    });
+    let stored = numbers(&runtime().block_on(tell(folder.path())).unwrap());
+    assert_eq!(stored, (0..(HEAVY + 1) * 2_500).collect::<Vec<_>>());
+}

@@ -7,6 +7,7 @@ mod faults;
 mod files;
 mod flips;
 mod history;
+mod readonly;
 mod site;
 mod syncs;
 mod told;

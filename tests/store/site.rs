@@ -17,8 +17,9 @@ use tokio::task::JoinHandle;
 pub const START: i64 = 1_796_043_600_000;
 /// The sensors that [`crate::history`] knows; one more is refused.
 pub const SENSORS: usize = 6;
-/// The smallest budget in which all of that happens: two mebibytes for the file, one for its log, one in reserve.
-const BUDGET: ByteSize = ByteSize::mib(4);
+/// The smallest budget in which all of that happens: two mebibytes for the file, one for its log, one in reserve, and what
+/// the log's index takes.
+const BUDGET: ByteSize = ByteSize::kib(4162);
 /// What is due comes sooner.
 const QUIET: Duration = Duration::from_secs(10);
 

@@ -11,8 +11,8 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use super::object::{Content, Object, content};
 use super::{Read, lines};
 use crate::decode::quoted;
-use crate::decode::telegram::{Context, Measure, Telegram};
-use crate::model::{Timestamp, Value};
+use crate::decode::telegram::{Context, Measure, Telegram, Untimely};
+use crate::model::{LossReason, Timestamp, Value};
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_ARC);
 /// No meter had a P1 port before 2007: an earlier time is a clock that was never set.
@@ -62,9 +62,9 @@ enum Clock {
 
 impl Clock {
     fn read(text: &str, context: &Context<'_>) -> Self {
-        match time(text, context).and_then(|at| plausible(at, context)) {
-            Ok(at) => Self::At(at),
-            Err(_) => Self::Unset,
+        match time(text, context) {
+            Ok(at) if plausible(at, context).is_ok() => Self::At(at),
+            _ => Self::Unset,
         }
     }
 
@@ -96,7 +96,7 @@ fn take(object: &Object<'_>, clock: Clock, context: &Context<'_>, telegram: &mut
         // A value with its own time.
         [when, what] if is_time(when) => match (own_time(when, clock, context), content(object, what)) {
             (Ok(at), Content::Number(value, unit @ Some(_))) => {
-                telegram.measures.push(measure(object.code, value, unit, at));
+                add(measure(object.code, value, unit, at), context, telegram);
             }
             (Err(why), _) | (_, Content::Bad(why)) => telegram.refuse(object.code, why),
             (Ok(_), _) => {
@@ -106,7 +106,7 @@ fn take(object: &Object<'_>, clock: Clock, context: &Context<'_>, telegram: &mut
         // v2.2 and v3: `0-1:24.3.0(121030140000)(00)(60)(1)(0-1:24.2.1)(m3)(00024.123)`.
         [when, _, _, "1", name, unit, value] if is_time(when) => {
             match (own_time(when, clock, context), crate::decode::number::parse(value)) {
-                (Ok(at), Some(Ok(value))) => telegram.measures.push(measure(name, value, Some(unit), at)),
+                (Ok(at), Some(Ok(value))) => add(measure(name, value, Some(unit), at), context, telegram),
                 (Err(why), _) => telegram.refuse(name, why),
                 _ => telegram.refuse(name, format!("{} is no number", quoted(value))),
             }
@@ -118,15 +118,21 @@ fn take(object: &Object<'_>, clock: Clock, context: &Context<'_>, telegram: &mut
 
 /// The time of a value that has one; nothing if no clock of this meter can be believed.
 fn own_time(text: &str, clock: Clock, context: &Context<'_>) -> Result<Option<Timestamp>, String> {
-    if clock == Clock::Unset {
-        return Ok(None);
-    }
-    time(text, context).and_then(|at| plausible(at, context)).map(Some)
+    if clock == Clock::Unset { Ok(None) } else { time(text, context).map(Some) }
 }
 
-fn plausible(at: Timestamp, context: &Context<'_>) -> Result<Timestamp, String> {
+/// Adds a quantity with a time of its own: among those that are taken, if that time is believed.
+fn add(measure: Measure, context: &Context<'_>, telegram: &mut Telegram) {
+    match measure.at.map(|at| plausible(at, context)) {
+        None | Some(Ok(_)) => telegram.measures.push(measure),
+        Some(Err((reason, why))) => telegram.untimely.push(Untimely { measure, reason, why }),
+    }
+}
+
+fn plausible(at: Timestamp, context: &Context<'_>) -> Result<Timestamp, (LossReason, String)> {
     if at.as_millis() < FIRST_METER {
-        return Err(format!("time {at} is before 2007: the meter's clock was never set"));
+        let why = format!("time {at} is before 2007: the meter's clock was never set");
+        return Err((LossReason::BeforeClock, why));
     }
     context.believed(at)
 }

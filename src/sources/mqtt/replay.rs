@@ -6,7 +6,7 @@ use super::config::Config;
 use super::packets::Properties;
 use super::route::Route;
 use super::take::{Arrived, Became, Taker};
-use crate::model::{Admission, Reading, Timestamp};
+use crate::model::{Admission, Reading, Timestamp, TurnedAway};
 
 /// A source's routes and decoders, without its connection.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Replay {
 pub struct Replayed {
     /// What would be stored.
     pub readings: Vec<Reading>,
+    /// What would go on record because of its time.
+    pub turned_away: Vec<TurnedAway>,
     /// What would be a dead letter, in words.
     pub refused: Vec<String>,
     /// What an operator should know although nothing was refused.
@@ -65,7 +67,7 @@ impl Replay {
                 if taken.refused.len() > refused.len() {
                     refused.push(format!("and {} more", taken.refused.len() - refused.len()));
                 }
-                Replayed { readings: taken.readings, refused, notes: taken.notes }
+                Replayed { readings: taken.readings, turned_away: taken.turned_away, refused, notes: taken.notes }
             }
         };
         replayed.notes.extend(picked.map(|pick| format!("read as {}", pick.name())));

@@ -42,7 +42,8 @@ async fn one(replay: &mut Replay, recording: &Recording, intake: &Intake) -> any
     let topic = recording.topic.as_deref().or(replay.only_topic()).map(str::to_owned);
     let topic = topic.context("which topic was it published on? (say so with --topic)")?;
     let replayed = replay.message(&topic, &recording.payload(), intake.clock.now());
-    intake.deliver(Delivery::of(replayed.readings)).await?;
+    let delivery = Delivery { refused: replayed.turned_away, ..Delivery::of(replayed.readings) };
+    intake.deliver(delivery).await?;
     for why in &replayed.refused {
         intake.stats.tap.refused(&topic, why);
     }

@@ -10,7 +10,7 @@ use crate::decode::damp::Damper;
 use crate::decode::shape::Options;
 use crate::decode::telegram::{Measure, Refusal, Telegram, line_advice};
 use crate::decode::units;
-use crate::model::{FieldName, Fields, Reading, SensorName, Timestamp, Value};
+use crate::model::{FieldName, Fields, Reading, SensorName, Timestamp, TurnedAway, Value};
 use crate::sources::Intake;
 use crate::sources::serial::Letters;
 use crate::store::{Closed, Delivery};
@@ -108,7 +108,8 @@ impl Taker {
             let is_good = telegram.refused.is_empty() || !telegram.measures.is_empty();
             any |= is_good && !telegram.is_fragment;
             let delivery = self.delivery(telegram, intake);
-            if !delivery.readings.is_empty() || !delivery.dead_letters.is_empty() {
+            let is_empty = delivery.readings.is_empty() && delivery.refused.is_empty();
+            if !is_empty || !delivery.dead_letters.is_empty() {
                 intake.deliver(delivery).await?;
             }
         }
@@ -162,11 +163,32 @@ impl Taker {
                 Err(why) => telegram.refuse("reading", why),
             }
         }
+        delivery.refused = self.turned_away(&mut telegram, intake);
         self.settle(&telegram, !delivery.readings.is_empty(), intake);
         if !telegram.refused.is_empty() {
             self.refuse(&telegram, intake, &mut delivery);
         }
         delivery
+    }
+
+    /// What is not taken because of its own time goes on record, once for each reading that it would have been.
+    fn turned_away(&mut self, telegram: &mut Telegram, intake: &Intake) -> Vec<TurnedAway> {
+        let mut away: Vec<TurnedAway> = Vec::new();
+        for untimely in std::mem::take(&mut telegram.untimely) {
+            let measure = untimely.measure;
+            match (self.field(&measure, intake), self.sensor(measure.channel), measure.at) {
+                (Some((_, Ok(Some(_)))), Ok(sensor), Some(at)) => {
+                    telegram.refuse(&measure.name, untimely.why);
+                    if !away.iter().any(|known| (&known.sensor, known.at) == (&sensor, at)) {
+                        away.push(TurnedAway { sensor, at, reason: untimely.reason });
+                    }
+                }
+                (Some((_, Err(refusal))), ..) => telegram.refused.push(refusal),
+                (_, Err(why), _) => telegram.refuse("reading", why),
+                _ => {}
+            }
+        }
+        away
     }
 
     /// The field that a measure is, if it is wanted and new.

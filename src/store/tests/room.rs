@@ -166,6 +166,7 @@ fn engine(folder: &Path) -> Engine {
         site: site_name(),
         path: folder.join("t.db"),
         max_bytes: 5 << 20,
+        beside: 0,
         when_full: WhenFull::Refuse,
         max_sensors: 10,
         policies: policies(500),
@@ -269,4 +270,39 @@ async fn alarms_stand_while_the_budget_is_nearly_used_up() {
     seen.push(site.stats.store().alarm_percent.get());
     assert_eq!(seen, [0, 70, 90, 0]);
     site.kill().await;
+}
+
+/// What lies in a folder, and in those inside it.
+fn on_disk(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { on_disk(&path) } else { database::allocated(&path) }).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_and_everything_beside_it_stay_within_the_budget() {
+    /// The least that a site may say.
+    const BUDGET: u64 = 48 << 20;
+    const BESIDE: u64 = 4 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    // The others have all that they may have.
+    fs::write(folder.path().join("t.db.receipts"), vec![7; (BESIDE / 2) as usize]).unwrap();
+    fs::write(folder.path().join("t.db.receipts.1"), vec![7; (BESIDE / 2) as usize]).unwrap();
+    let config = |config: &mut Config| {
+        refusing(BUDGET >> 20)(config);
+        config.beside = ByteSize::b(BESIDE);
+    };
+    let mut site = site_with(folder.path(), clock(), config, 500, 100).await;
+    for round in 0..2 {
+        let (taken, mut receipts) = commit_until_full(&site, round * 10_000, 9000).await;
+        assert!((100..9000).contains(&taken), "round {round}: {taken}");
+        let (found, told) = (on_disk(folder.path()), site.stats.store().bytes.get() as u64);
+        assert!(found <= BUDGET && found > BUDGET * 3 / 4, "round {round}: {found} bytes of {BUDGET}");
+        assert!(told <= BUDGET && told > BUDGET * 3 / 4, "round {round}: told of {told} bytes of {BUDGET}");
+        assert_eq!(site.stats.store().max_bytes.get() as u64, BUDGET);
+        drain(&mut site).await;
+        assert!(tokio::time::timeout(Duration::from_secs(120), receipts.recv()).await.is_ok(), "round {round}");
+    }
+    accounts_add_up(&site);
+    site.stop().await;
+    assert!(on_disk(folder.path()) <= BUDGET);
 }

@@ -1,5 +1,5 @@
-//! A private ext4 on a loop device, with the defaults of `mkfs`: what reaches its block layer can be counted, and it can be
-//! shut down as by a power cut. Needs root.
+//! A private ext4 on a loop device, with the defaults of `mkfs`: what reaches its block layer can be counted, it can be
+//! shut down as by a power cut, and it can find an error, as on a card that fails. Needs root.
 
 use std::fs;
 use std::io;
@@ -63,6 +63,17 @@ impl Ext4 {
         // SAFETY: the request takes a pointer to 32 bits, which `Setter` gives it.
         let shut = unsafe { ioctl(folder, Setter::<SHUTDOWN, u32>::new(WITHOUT_FLUSHING_THE_LOG)) };
         Ok(shut?)
+    }
+
+    /// It finds an error, and does what its option `errors=` says.
+    pub fn find_error(&self) -> io::Result<()> {
+        let name = self.device.file_name().unwrap_or_default();
+        fs::write(Path::new("/sys/fs/ext4").join(name).join("trigger_fs_error"), "drill\n")
+    }
+
+    /// Mounts it with other options where it is. The kernel refuses `ro` while anybody has a file open for writing.
+    pub fn remount(&self, options: &str) -> io::Result<()> {
+        run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.path())).map(|_| ())
     }
 
     /// Mounts it again, which replays its journal; nobody may have files open there.

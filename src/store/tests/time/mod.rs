@@ -60,6 +60,7 @@ impl Gateway {
             site: site_name(),
             path: path.clone(),
             max_bytes: 48 << 20,
+            beside: 0,
             when_full: WhenFull::Evict,
             max_sensors: 100,
             clock: config,
