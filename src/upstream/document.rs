@@ -33,6 +33,10 @@ const SCHEMA: i32 = 1;
 /// Largest document that is sent: half of MongoDB's 16 MiB, so that a batch always fits one command.
 pub const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 
+/// Hex digits of a content hash that a document says: 96 bits tell apart whatever may meet under one `_id`, and every digit
+/// costs half a byte on the wire.
+const HASH_DIGITS: usize = 24;
+
 /// What a document says besides its bucket.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -89,7 +93,7 @@ pub struct Meta {
 pub struct Document {
     /// Its `_id`.
     pub id: String,
-    /// Its content hash.
+    /// The first digits of its content hash.
     pub hash: String,
     /// How many samples it holds.
     pub samples: u32,
@@ -128,7 +132,8 @@ impl Document {
     /// The document of a bucket that is sent now.
     pub fn sent_at(bucket: &SealedBucket, context: &Context, now: Timestamp) -> Self {
         let id = identity::id(&context.site, bucket);
-        let hash = bucket.hash(&context.site);
+        let mut hash = bucket.hash(&context.site);
+        hash.truncate(HASH_DIGITS);
         let bson = build(bucket, context, &id, &Ending::Sealed(&hash), now);
         let collection = context.collections.of(&context.site, &bucket.sensor, bucket.part);
         let (samples, window) = (bucket.count(), bucket.window);

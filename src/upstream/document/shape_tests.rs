@@ -39,7 +39,8 @@ fn check(config: &Config, bucket: &SealedBucket, expected: &Bsondoc) {
     let document = Document::of(bucket, &context(config));
     let mut found = Bsondoc::try_from(document.bson.clone()).unwrap();
     let proof = ["_id", "hash", "store", "schema"].map(|key| found.remove(key).unwrap());
-    assert_eq!(proof[1], Bson::String(bucket.hash(&SiteName::new("greenhouse-7").unwrap())), "in every shape the same");
+    let hash = bucket.hash(&SiteName::new("greenhouse-7").unwrap());
+    assert_eq!(proof[1], Bson::String(hash[..24].to_owned()), "in every shape the same");
     assert_eq!(&found, expected);
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "and in this order");
 }
