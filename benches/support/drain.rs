@@ -77,7 +77,8 @@ fn measure(samples: usize, delay: Duration, from_store: bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     let pool: Vec<SealedBucket> = (0..POOL).map(|sensor| bucket(sensor, samples)).collect();
     let context = upstream(config.clone(), "bench").context(STORE_ID);
-    let documents: Vec<RawDocumentBuf> = pool.iter().map(|bucket| Document::of(bucket, &context).bson).collect();
+    let documents: Vec<RawDocumentBuf> =
+        pool.iter().map(|bucket| Document::of(bucket, &context).bson().clone()).collect();
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         ours.push(if from_store {

@@ -3,6 +3,7 @@
 //! Fields stand in the order of `docs/DOCUMENTS.md`, whatever the shape calls them.
 
 mod append;
+mod body;
 mod gain;
 mod live;
 mod rollups;
@@ -25,6 +26,8 @@ use super::{Rollups, Shape, identity};
 use crate::model::{
     ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
 };
+pub(crate) use body::Again;
+use body::Body;
 pub use live::{Known, LiveUpdate, live_update};
 use write::{Builder, date, whole};
 
@@ -89,7 +92,7 @@ pub struct Meta {
 }
 
 /// A document on its way.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Document {
     /// Its `_id`.
     pub id: String,
@@ -119,8 +122,7 @@ pub struct Document {
     pub(crate) done: usize,
     /// It takes the place of a live document of ours.
     pub(crate) replaces: bool,
-    /// The exact bytes.
-    pub bson: RawDocumentBuf,
+    body: Body,
 }
 
 impl Document {
@@ -158,14 +160,35 @@ impl Document {
             tries: 0,
             riddles: 0,
             hangups: Hangups::default(),
-            bson,
+            body: Body::new(bson),
         }
+    }
+
+    /// The same, whose bytes may be given away when it is sent: `again` makes them, of the same bucket.
+    pub(crate) fn made_again_by(mut self, again: Again) -> Self {
+        self.body = self.body.with(again);
+        self
+    }
+
+    /// The exact bytes.
+    pub fn bson(&self) -> &RawDocumentBuf {
+        self.body.get()
+    }
+
+    /// The exact bytes, to be sent: they are gone, and made again if they are asked for.
+    pub(crate) fn give(&mut self) -> RawDocumentBuf {
+        self.body.give()
+    }
+
+    /// The exact bytes, to be put aside.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.body.into_bytes()
     }
 
     /// Bytes that go upstream.
     pub fn bytes(&self) -> usize {
         let rows: usize = self.rows.iter().map(|row| row.as_bytes().len()).sum();
-        if rows > 0 { rows } else { self.bson.as_bytes().len() }
+        if rows > 0 { rows } else { self.body.size() }
     }
 
     /// The same content under the next `_id`; `false` if there is none left.
@@ -178,13 +201,14 @@ impl Document {
         self.rekeyed += 1;
         self.id = identity::rekeyed(&original, store, &self.hash, self.rekeyed);
         let mut next = RawDocumentBuf::new();
-        for (key, value) in self.bson.iter().flatten() {
+        for (key, value) in self.bson().iter().flatten() {
             match key.as_str() {
                 "_id" => next.append(key, self.id.as_str()),
                 _ => next.append(key, value),
             }
         }
-        self.bson = next;
+        // What would be made again has the `_id` that is taken.
+        self.body = Body::new(next);
         true
     }
 }
@@ -288,7 +312,7 @@ pub(crate) fn is_live(stored: &RawDocument, ours: &Document, shape: &Shape) -> b
     let is_named = !names.last_seq.is_empty() && !names.store.is_empty();
     is_named
         && matches!(stored.get(&names.last_seq), Ok(Some(_)))
-        && store(stored).is_some_and(|id| Some(id) == store(&ours.bson))
+        && store(stored).is_some_and(|id| Some(id) == store(ours.bson()))
 }
 
 /// Whether a stored document holds the content of ours: by its hash, or, where hashes are left out, by everything but
@@ -310,7 +334,7 @@ pub(crate) fn is_same(stored: &RawDocument, ours: &Document, shape: &Shape) -> b
         Some(kept)
     };
     let stored = content(stored);
-    stored.is_some() && stored == content(&ours.bson)
+    stored.is_some() && stored == content(ours.bson())
 }
 
 #[cfg(test)]

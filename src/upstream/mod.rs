@@ -36,6 +36,7 @@ pub use document::{Context, Document, Form, Known, LiveUpdate, MAX_DOCUMENT_BYTE
 pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
 pub use manners::Manners;
+pub use mongo::ZSTD_LEVEL;
 pub use mongo::admin::{Admin, Audited, Finding, Level, Local, Period, SensorAudit};
 pub use names::Names;
 pub use receipts::{Receipt, Receipts, read_receipts};

@@ -88,13 +88,13 @@ impl Updates for Fake {
 }
 
 impl Wire for Fake {
-    async fn insert(&mut self, documents: &[&Document]) -> Answer {
+    async fn insert(&mut self, documents: &mut [&mut Document]) -> Answer {
         let mut errors = Vec::new();
-        for (index, document) in documents.iter().enumerate() {
+        for (index, document) in documents.iter_mut().enumerate() {
             if self.plain.stored.contains_key(&document.id) {
                 errors.push((index, problem(11000)));
             } else {
-                self.plain.stored.insert(document.id.clone(), bson(&document.bson));
+                self.plain.stored.insert(document.id.clone(), bson(&document.give()));
             }
         }
         Answer::Ran { errors, concern: None }
@@ -114,7 +114,7 @@ impl Wire for Fake {
     async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, Stored>, Problem> {
         let found = |ours: &&Document| {
             let stored = RawDocumentBuf::try_from(self.plain.stored.get(&ours.id)?).unwrap();
-            assert!(!is_same(&stored, ours, &Shape::default()) || stored == ours.bson);
+            assert!(!is_same(&stored, ours, &Shape::default()) || stored == *ours.bson());
             Some((ours.id.clone(), what_is(&stored, ours, &Shape::default())))
         };
         Ok(documents.iter().filter_map(found).collect())
