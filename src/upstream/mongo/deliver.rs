@@ -94,7 +94,8 @@ pub(super) async fn deliver<W: Wire + Send>(
                     round.failed(documents, &group, problem, breaker);
                     break;
                 }
-                if round.hunt.narrows(documents, &group, &problem.text) {
+                let alone = Some(group[0]).filter(|_| group.len() == 1);
+                if round.hunt.narrows(documents, alone, &problem.text) {
                     take_apart(&mut groups, &group);
                 } else if round.hunt.is_hopeless() && !round.fates.contains(&Fate::Delivered) {
                     break;
@@ -354,7 +355,7 @@ impl<'a> Round<'a> {
 }
 
 /// Whether the connection that met this is of no use any more.
-fn is_off(signal: &Signal) -> bool {
+pub(super) fn is_off(signal: &Signal) -> bool {
     matches!(
         signal,
         Signal::NoServer(_) | Signal::NoName(_) | Signal::Login | Signal::Setup | Signal::Lost | Signal::Closed
