@@ -28,7 +28,7 @@ use crate::model::{
 };
 pub(crate) use body::Again;
 use body::Body;
-pub use live::{Known, LiveUpdate, live_update};
+pub use live::{Known, LiveUpdate, can_grow, live_update};
 use write::{Builder, date, whole};
 
 /// Version of the document's form, in its field `schema`.
