@@ -75,7 +75,7 @@ fn upstream(config: Config, site: &str) -> Upstream {
     Upstream::new(config, site, HashMap::new(), Clock::system(), Tuning::default())
 }
 
-/// What insert commands of a full batch take, as the driver's compressor packs them (zstd, its own level).
+/// What insert commands of a full batch take, as the driver's compressor packs them (zstd, our level).
 fn wire() {
     println!("  {:<44} {:>10} {:>12} {:>14}", "bytes for a reading (two decimals, 1 Hz)", "raw", "zstd", "commands");
     for (name, layout) in [("rows", Layout::Rows), ("columns", Layout::Columns)] {
@@ -89,7 +89,7 @@ fn wire() {
             let mut inside = 0;
             for sensor in 0..1200 {
                 let document = Document::of(&bucket(sensor, samples), &context);
-                command.extend_from_slice(document.bson.as_bytes());
+                command.extend_from_slice(document.bson().as_bytes());
                 (inside, readings) = (inside + 1, readings + samples);
                 // As the bytes of a command grow, the documents may, too.
                 if inside == 100 * most / FIRST || command.len() >= most {
@@ -113,7 +113,7 @@ fn wire() {
 
 /// Bytes of a command as the driver packs it: a stream of unknown length.
 fn as_the_driver_packs(command: &[u8]) -> usize {
-    let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL).expect("zstd");
+    let mut encoder = zstd::Encoder::new(Vec::new(), tipbucket::upstream::ZSTD_LEVEL).expect("zstd");
     encoder.write_all(command).expect("into memory");
     encoder.finish().expect("into memory").len()
 }

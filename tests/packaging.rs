@@ -180,6 +180,7 @@ fn the_unit_keeps_its_promises() {
         "StateDirectoryMode=0750",
         "DevicePolicy=closed",
         "UMask=0027",
+        "Environment=MALLOC_MMAP_THRESHOLD_=131072 MALLOC_ARENA_MAX=1",
     ] {
         assert!(unit.lines().any(|present| present == line), "the unit lacks `{line}`");
     }

@@ -30,9 +30,14 @@ const SEGMENT: usize = 100;
 const POOL: usize = 1_000;
 /// How often each is measured, in turns: times are the server's for the most part.
 const ROUNDS: usize = 1;
-/// Makes this program measure one row: samples of a bucket, microseconds that the server needs for it, where they wait.
+/// Makes this program measure one row: samples of a bucket, microseconds that the server needs for it, where they wait, and
+/// whether the allocator is left as it is.
 const ROW: &str = "TIPBUCKET_BENCH_DRAIN";
 const STORE_ID: &str = "0badcafe";
+/// Ends a row without what the unit sets for the allocator.
+const UNTUNED: &str = "untuned";
+/// What the daemon runs under.
+const UNIT: &str = include_str!("../../systemd/tipbucket.service");
 
 pub fn all() {
     println!(
@@ -46,11 +51,24 @@ pub fn all() {
         "MiB (commands)"
     );
     // Each in a process of its own: what an allocator kept of one is not there in the next.
-    for row in ["60 0 memory", "60 100 memory", "200 100 memory", "60 100 store", "60 250 store"] {
+    let rows =
+        ["60 0 memory", "60 100 memory", "200 100 memory", "60 100 store", "60 250 store", "200 100 memory untuned"];
+    for row in rows {
         let me = std::env::current_exe().expect("this program");
-        let ended = std::process::Command::new(me).env(ROW, row).status().expect("this program again");
+        let mut command = std::process::Command::new(me);
+        command.env(ROW, row);
+        if !row.ends_with(UNTUNED) {
+            command.envs(environment());
+        }
+        let ended = command.status().expect("this program again");
         assert!(ended.success(), "{row}: {ended}");
     }
+}
+
+/// What the unit sets.
+fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = UNIT.lines().filter_map(|line| line.strip_prefix("Environment="));
+    lines.flat_map(str::split_whitespace).filter_map(|setting| setting.split_once('='))
 }
 
 /// In such a process: measures its row. Gives `false` at once in any other.
@@ -58,7 +76,7 @@ pub fn is_all() -> bool {
     let Ok(row) = std::env::var(ROW) else { return false };
     let words: Vec<&str> = row.split(' ').collect();
     let number = |i: usize| words[i].parse::<u64>().expect("a number");
-    measure(number(0) as usize, Duration::from_micros(number(1)), words[2] == "store");
+    measure(number(0) as usize, Duration::from_micros(number(1)), &words[2..]);
     true
 }
 
@@ -71,13 +89,15 @@ struct Took {
     rise: f64,
 }
 
-fn measure(samples: usize, delay: Duration, from_store: bool) {
+fn measure(samples: usize, delay: Duration, place: &[&str]) {
+    let from_store = place[0] == "store";
     let (mut child, uri) = Peer::apart(delay);
     let config = Config { uri: Uri::new(uri.clone()), spread: Duration::ZERO, ..Config::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     let pool: Vec<SealedBucket> = (0..POOL).map(|sensor| bucket(sensor, samples)).collect();
     let context = upstream(config.clone(), "bench").context(STORE_ID);
-    let documents: Vec<RawDocumentBuf> = pool.iter().map(|bucket| Document::of(bucket, &context).bson).collect();
+    let documents: Vec<RawDocumentBuf> =
+        pool.iter().map(|bucket| Document::of(bucket, &context).bson().clone()).collect();
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         ours.push(if from_store {
@@ -96,7 +116,7 @@ fn measure(samples: usize, delay: Duration, from_store: bool) {
     let rise = ours[0].rise;
     println!(
         "  {:<52} {:>11.0} {:>11.0} {:>4.0} % {:>9.1} {:>9.1} {:>9.1} ({:.1})",
-        format!("{samples} samples, {delay:?} a document, {}", if from_store { "a store" } else { "memory" }),
+        format!("{samples} samples, {delay:?} a document, {}", place.join(", ")),
         rate(&ours),
         rate(&bare),
         100.0 * rate(&ours) / rate(&bare),

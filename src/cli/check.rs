@@ -128,6 +128,7 @@ fn as_json(settings: &Settings, sizes: &SiteSizes) -> serde_json::Value {
         "readings_per_day": sizes.readings_per_day,
         "outage_days": sizes.outage_days,
         "flash_bytes_per_day": sizes.flash_bytes_per_day,
+        "live": sizes.live,
         "bucket": sizes.bucket,
         "sensors": sensors,
     })
@@ -152,6 +153,14 @@ fn table(
     let bytes = sizes::STORED_BYTES_PER_READING;
     writeln!(out, "  outage bridged        {days}   (store.max_bytes {budget}, {bytes} bytes per reading)")?;
     writeln!(out, "  written to the card   {} a day", ByteSize(sizes.flash_bytes_per_day))?;
+    if let Some(live) = sizes.live {
+        let (updates, bytes) = (live.updates_per_day, ByteSize(live.upload_bytes_per_day));
+        let every = humantime::format_duration(settings.upstream.live_every);
+        writeln!(
+            out,
+            "  open buckets upstream {updates:.0} updates a day, {bytes} before compression   (upstream.live_every {every})"
+        )?;
+    }
     writeln!(out, "  clock                 {}", settings.clock.explain())?;
     writeln!(
         out,
@@ -217,10 +226,14 @@ mod tests {
     const KINDS: &[Kind] = &[Kind { name: "quiet", read: |_| Ok(Box::new(Quiet)) }];
 
     fn explained(sensors: Option<u64>, explain: bool, format: Format) -> String {
+        of_a_site("", sensors, explain, format)
+    }
+
+    fn of_a_site(more: &str, sensors: Option<u64>, explain: bool, format: Format) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("site.toml");
         let site = "site.name = \"x\"\nsources.q.type = \"quiet\"\nsensors.tank.window = \"1h\"\n";
-        std::fs::write(&path, site).unwrap();
+        std::fs::write(&path, format!("{site}{more}")).unwrap();
         let settings = load_with(KINDS, &path, []).unwrap();
         let config = ConfigArg { path: "site.toml".into() };
         let check = Check { config, sensors, every: Duration::from_secs(10), explain, format };
@@ -272,6 +285,21 @@ Assuming 2 sensors (those that are named; say --sensors N if more will come), ea
         assert_eq!(rows.len(), 6, "{explained}");
         assert!(rows[1].contains("1s") && rows[1].contains("as set"), "{}", rows[1]);
         assert!(explained.contains("q (quiet): what waits for its commit is lost"), "{explained}");
+    }
+
+    #[test]
+    fn updates_of_open_buckets_are_counted_where_they_are_sent() {
+        let live = "upstream.uri = \"mongodb://h\"\nupstream.mode = \"live\"\nupstream.live_every = \"20s\"\n";
+        let text = of_a_site(live, None, false, Format::Table);
+        assert!(text.contains("  open buckets upstream 8640 updates a day, "), "{text}");
+        assert!(text.contains("   (upstream.live_every 20s)"), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&of_a_site(live, Some(10), false, Format::Json)).unwrap();
+        assert_eq!(value["live"]["updates_per_day"], 43_200.0);
+        assert!(value["live"]["upload_bytes_per_day"].as_u64() > Some(1_000_000));
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&explained(None, false, Format::Json)).unwrap()["live"],
+            serde_json::Value::Null
+        );
     }
 
     #[test]

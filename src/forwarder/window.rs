@@ -3,8 +3,9 @@
 //! Plain state, no I/O: filled from parcels, changed by reports, emptied of segments that are done.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use crate::model::{self, DeadLetter, LetterKind, LossReason, LostBucket, SealedBucket, Timestamp};
+use crate::model::{self, DeadLetter, LetterKind, LossReason, LostBucket, Timestamp};
 use crate::stats::UpstreamStats;
 use crate::store::{PackedBucket, Parcel, SegmentId, Settled, StoreError};
 use crate::upstream::{Context, Document, Fate, MAX_DOCUMENT_BYTES, Report};
@@ -20,10 +21,10 @@ const MAX_DONE: usize = 1000;
 
 /// Documents on their way, and their segments.
 pub(super) struct Window {
-    context: Context,
+    context: Arc<Context>,
     documents: Vec<Document>,
     /// The segment of each document, and the bucket that it was made of.
-    owners: Vec<(SegmentId, PackedBucket)>,
+    owners: Vec<(SegmentId, Arc<PackedBucket>)>,
     segments: VecDeque<Segment>,
     /// Dead letters not yet stored.
     letters: Vec<DeadLetter>,
@@ -48,9 +49,9 @@ struct Tally {
 }
 
 impl Window {
-    pub(super) const fn new(context: Context) -> Self {
+    pub(super) fn new(context: Context) -> Self {
         Self {
-            context,
+            context: Arc::new(context),
             documents: Vec::new(),
             owners: Vec::new(),
             segments: VecDeque::new(),
@@ -93,8 +94,8 @@ impl Window {
 
     /// Makes the document of a bucket. Gives the bytes that wait now, and those that were worked on.
     fn unpack(&mut self, index: usize, packed: PackedBucket, now: Timestamp, stats: &UpstreamStats) -> (usize, usize) {
-        let id = self.segments[index].id;
-        match self.document(packed.unpack(), now) {
+        let (id, packed) = (self.segments[index].id, Arc::new(packed));
+        match self.document(&packed, now) {
             Ok(document) if document.bytes() > MAX_DOCUMENT_BYTES => {
                 let bytes = document.bytes();
                 let text = format!(
@@ -121,8 +122,13 @@ impl Window {
         }
     }
 
-    fn document(&self, unpacked: Result<SealedBucket, StoreError>, now: Timestamp) -> Result<Document, StoreError> {
-        unpacked.map(|bucket| Document::sent_at(&bucket, &self.context, now))
+    fn document(&self, packed: &Arc<PackedBucket>, now: Timestamp) -> Result<Document, StoreError> {
+        let document = Document::sent_at(&packed.unpack()?, &self.context, now);
+        let (packed, context) = (Arc::clone(packed), Arc::clone(&self.context));
+        Ok(document.made_again_by(Arc::new(move || {
+            let bucket = packed.unpack().expect("it was unpacked before, and does not change");
+            Document::sent_at(&bucket, &context, now)
+        })))
     }
 
     /// How many documents from the front make the next command: within the limits, but at least one.
@@ -272,7 +278,7 @@ impl Window {
 
     fn refuse(
         &mut self,
-        (from, packed): &(SegmentId, PackedBucket),
+        (from, packed): &(SegmentId, Arc<PackedBucket>),
         document: Document,
         text: &str,
         now: Timestamp,
@@ -283,7 +289,7 @@ impl Window {
             None => text.to_owned(),
         };
         let lost = packed.lost(*from, LossReason::RefusedUpstream);
-        self.letter(letter_of(document.id, reason, document.bson.into_bytes(), lost, now), stats);
+        self.letter(letter_of(document.id.clone(), reason, document.into_bytes(), lost, now), stats);
     }
 
     /// Puts a bucket aside for a person to look at.
@@ -367,13 +373,10 @@ mod tests {
     fn a_damaged_bucket_becomes_a_dead_letter() {
         let mut window = window();
         let stats = Stats::default();
-        let damaged = StoreError::Damaged { what: "bucket".into(), why: "bad checksum".into() };
-        assert!(window.document(Err(damaged), Timestamp::EPOCH).is_err());
         let letter =
             PackedBucket::pack(&samples::bucket("a", 0, 0, &[(0, 1.0)])).lost(SegmentId(1), LossReason::Damaged);
         let letter = letter_of("segment 1, bucket 1".into(), "bad".into(), vec![], letter, Timestamp::EPOCH);
         window.letter(letter, stats.upstream());
-        assert!(window.document(Ok(samples::bucket("a", 0, 0, &[(0, 1.0)])), Timestamp::EPOCH).is_ok());
         assert_eq!(stats.upstream().refused.get(), 1);
         window.add(Parcel { id: SegmentId(1), buckets: vec![] });
         let settled = window.take_settled();

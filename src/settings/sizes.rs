@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::Settings;
 use crate::model::{BucketPolicy, FieldName, Fields, Sample, Value};
 use crate::store::Config;
+use crate::upstream::{self, Kind, Mode, Shape};
 
 /// Bytes that one reading of two fields takes in the store, journal or bucket (measured: 3 to 12; the upper end).
 pub const STORED_BYTES_PER_READING: u64 = 12;
@@ -16,6 +17,8 @@ pub const STORED_BYTES_PER_READING: u64 = 12;
 pub const OVERHEAD_BYTES: u64 = 32 << 20;
 /// A document's bytes beside its samples: identity, window, rollups of two fields.
 pub const DOCUMENT_HEAD_BYTES: u64 = 600;
+/// Bytes of an update of an open bucket beside its samples: which document, rollups of two fields, what a new one would say.
+pub const LIVE_HEAD_BYTES: u64 = 650;
 /// Fixed part of what one commit writes to the card: the block it ends in, now and then a second one, and its share of
 /// checkpoints (measured: 4,500 to 5,500).
 const COMMIT_BYTES: f64 = 4096.0 + 1400.0;
@@ -86,10 +89,21 @@ pub struct SiteSizes {
     pub outage_days: f64,
     /// Bytes written to the card per day.
     pub flash_bytes_per_day: u64,
+    /// What open buckets cost beside the complete ones, in mode `live`.
+    pub live: Option<LiveSizes>,
     /// Of the sensors that follow `[bucket]`.
     pub bucket: BucketSizes,
     /// Of the sensors that have a policy of their own, by name.
     pub sensors: Vec<(String, BucketSizes)>,
+}
+
+/// Updates of open buckets, of all sensors.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LiveSizes {
+    /// Operations per day.
+    pub updates_per_day: f64,
+    /// Their bytes per day, before compression on the wire.
+    pub upload_bytes_per_day: u64,
 }
 
 /// Works out what `settings` cost under `load`.
@@ -102,6 +116,7 @@ pub fn of(settings: &Settings, load: Load) -> SiteSizes {
         readings_per_day: load.readings_per_day() * load.sensors as f64,
         outage_days: outage_days(store.max_bytes.as_u64(), load),
         flash_bytes_per_day: flash_bytes_per_day(commit_every(settings), load),
+        live: live(&settings.upstream, &settings.policies.default, load),
         bucket: bucket(&settings.policies.default, load),
         sensors: sensors.into_iter().map(|(name, policy)| (name.to_string(), bucket(policy, load))).collect(),
     }
@@ -169,6 +184,23 @@ pub fn bucket(policy: &BucketPolicy, load: Load) -> BucketSizes {
         upload_bytes_per_day: (load.readings_per_day() * sample as f64 + buckets_per_day * DOCUMENT_HEAD_BYTES as f64)
             as u64,
     }
+}
+
+/// Each sensor's open bucket is brought up to date with every reading, but no oftener than is set.
+fn live(upstream: &upstream::Config, policy: &BucketPolicy, load: Load) -> Option<LiveSizes> {
+    if upstream.kind != Kind::Mongodb || upstream.mode != Mode::Live {
+        return None;
+    }
+    let most = SECONDS_PER_DAY / upstream.live_every.as_secs_f64().max(0.001);
+    let updates_per_day = load.readings_per_day().min(most) * load.sensors as f64;
+    let samples = f64::from(usual_sample().document_bytes()) * load.readings_per_day() * load.sensors as f64;
+    let bytes = if upstream::can_grow(&Shape::of(upstream)) {
+        updates_per_day.mul_add(LIVE_HEAD_BYTES as f64, samples)
+    } else {
+        // The whole document every time: half full on average.
+        updates_per_day * (bucket(policy, load).document_bytes + DOCUMENT_HEAD_BYTES) as f64 / 2.0
+    };
+    Some(LiveSizes { updates_per_day, upload_bytes_per_day: bytes as u64 })
 }
 
 /// Days until `max_bytes` are used up while nothing is delivered.
@@ -248,6 +280,42 @@ mod tests {
         let (second, minute) =
             (flash_bytes_per_day(Duration::from_secs(1), busy), flash_bytes_per_day(Duration::from_secs(60), busy));
         assert!(second > minute * 2 && minute < second, "{second} {minute}");
+    }
+
+    #[test]
+    fn open_buckets_cost_an_update_for_each_reading_or_each_look() {
+        let (mut config, policy) = (upstream::Config::default(), policy(600, 1000, 64 << 10));
+        let of = |config: &upstream::Config, every| live(config, &policy, Load::new(10, Duration::from_secs(every)));
+        assert_eq!(of(&config, 1), None);
+        config.mode = Mode::Live;
+        let sample = u64::from(usual_sample().document_bytes());
+        for (every, updates) in [(1, 17_280.0), (60, 1440.0)] {
+            let expected = LiveSizes {
+                updates_per_day: updates * 10.0,
+                upload_bytes_per_day: updates as u64 * 10 * LIVE_HEAD_BYTES + 864_000 / every * sample,
+            };
+            assert_eq!(of(&config, every), Some(expected));
+        }
+        config.layout = upstream::Layout::Columns;
+        let whole = of(&config, 60).unwrap();
+        assert_eq!(whole.upload_bytes_per_day, 14_400 * (2 * DOCUMENT_HEAD_BYTES + 10 * sample) / 2);
+        config.kind = Kind::Archive;
+        assert_eq!(of(&config, 60), None);
+    }
+
+    #[test]
+    fn an_update_of_an_open_bucket_takes_what_is_assumed() {
+        let config = upstream::Config { mode: Mode::Live, ..upstream::Config::default() };
+        let site = crate::model::SiteName::new("greenhouse-7").unwrap();
+        let clock = crate::clock::Clock::system();
+        let upstream = upstream::Upstream::new(config, site, Default::default(), clock, upstream::Tuning::default());
+        let mut bucket = crate::model::samples::bucket("boiler-meter", 1_796_043_600, 0, &[]);
+        bucket.samples = vec![usual_sample(); 2];
+        let known = upstream::Known { samples: 1, clock: bucket.clock };
+        let update =
+            upstream::live_update(&bucket, Some(known), &upstream.context("0badcafe"), crate::model::Timestamp::EPOCH);
+        let head = update.bytes() as u64 - u64::from(usual_sample().document_bytes());
+        assert!(!update.whole && (LIVE_HEAD_BYTES - 50..=LIVE_HEAD_BYTES).contains(&head), "{head}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Fields stand in the order of `docs/DOCUMENTS.md`, whatever the shape calls them.
 
 mod append;
+mod body;
 mod gain;
 mod live;
 mod rollups;
@@ -25,13 +26,19 @@ use super::{Rollups, Shape, identity};
 use crate::model::{
     ClockState, FieldName, FieldStats, SealReason, SealedBucket, SensorName, SiteName, Timestamp, Window,
 };
-pub use live::{Known, LiveUpdate, live_update};
+pub(crate) use body::Again;
+use body::Body;
+pub use live::{Known, LiveUpdate, can_grow, live_update};
 use write::{Builder, date, whole};
 
 /// Version of the document's form, in its field `schema`.
 const SCHEMA: i32 = 1;
 /// Largest document that is sent: half of MongoDB's 16 MiB, so that a batch always fits one command.
 pub const MAX_DOCUMENT_BYTES: usize = 8 << 20;
+
+/// Hex digits of a content hash that a document says: 96 bits tell apart whatever may meet under one `_id`, and every digit
+/// costs half a byte on the wire.
+const HASH_DIGITS: usize = 24;
 
 /// What a document says besides its bucket.
 #[derive(Clone, Debug)]
@@ -85,11 +92,11 @@ pub struct Meta {
 }
 
 /// A document on its way.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Document {
     /// Its `_id`.
     pub id: String,
-    /// Its content hash.
+    /// The first digits of its content hash.
     pub hash: String,
     /// How many samples it holds.
     pub samples: u32,
@@ -115,8 +122,7 @@ pub struct Document {
     pub(crate) done: usize,
     /// It takes the place of a live document of ours.
     pub(crate) replaces: bool,
-    /// The exact bytes.
-    pub bson: RawDocumentBuf,
+    body: Body,
 }
 
 impl Document {
@@ -128,7 +134,8 @@ impl Document {
     /// The document of a bucket that is sent now.
     pub fn sent_at(bucket: &SealedBucket, context: &Context, now: Timestamp) -> Self {
         let id = identity::id(&context.site, bucket);
-        let hash = bucket.hash(&context.site);
+        let mut hash = bucket.hash(&context.site);
+        hash.truncate(HASH_DIGITS);
         let bson = build(bucket, context, &id, &Ending::Sealed(&hash), now);
         let collection = context.collections.of(&context.site, &bucket.sensor, bucket.part);
         let (samples, window) = (bucket.count(), bucket.window);
@@ -153,14 +160,35 @@ impl Document {
             tries: 0,
             riddles: 0,
             hangups: Hangups::default(),
-            bson,
+            body: Body::new(bson),
         }
+    }
+
+    /// The same, whose bytes may be given away when it is sent: `again` makes them, of the same bucket.
+    pub(crate) fn made_again_by(mut self, again: Again) -> Self {
+        self.body = self.body.with(again);
+        self
+    }
+
+    /// The exact bytes.
+    pub fn bson(&self) -> &RawDocumentBuf {
+        self.body.get()
+    }
+
+    /// The exact bytes, to be sent: they are gone, and made again if they are asked for.
+    pub(crate) fn give(&mut self) -> RawDocumentBuf {
+        self.body.give()
+    }
+
+    /// The exact bytes, to be put aside.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.body.into_bytes()
     }
 
     /// Bytes that go upstream.
     pub fn bytes(&self) -> usize {
         let rows: usize = self.rows.iter().map(|row| row.as_bytes().len()).sum();
-        if rows > 0 { rows } else { self.bson.as_bytes().len() }
+        if rows > 0 { rows } else { self.body.size() }
     }
 
     /// The same content under the next `_id`; `false` if there is none left.
@@ -173,13 +201,14 @@ impl Document {
         self.rekeyed += 1;
         self.id = identity::rekeyed(&original, store, &self.hash, self.rekeyed);
         let mut next = RawDocumentBuf::new();
-        for (key, value) in self.bson.iter().flatten() {
+        for (key, value) in self.bson().iter().flatten() {
             match key.as_str() {
                 "_id" => next.append(key, self.id.as_str()),
                 _ => next.append(key, value),
             }
         }
-        self.bson = next;
+        // What would be made again has the `_id` that is taken.
+        self.body = Body::new(next);
         true
     }
 }
@@ -283,7 +312,7 @@ pub(crate) fn is_live(stored: &RawDocument, ours: &Document, shape: &Shape) -> b
     let is_named = !names.last_seq.is_empty() && !names.store.is_empty();
     is_named
         && matches!(stored.get(&names.last_seq), Ok(Some(_)))
-        && store(stored).is_some_and(|id| Some(id) == store(&ours.bson))
+        && store(stored).is_some_and(|id| Some(id) == store(ours.bson()))
 }
 
 /// Whether a stored document holds the content of ours: by its hash, or, where hashes are left out, by everything but
@@ -305,7 +334,7 @@ pub(crate) fn is_same(stored: &RawDocument, ours: &Document, shape: &Shape) -> b
         Some(kept)
     };
     let stored = content(stored);
-    stored.is_some() && stored == content(&ours.bson)
+    stored.is_some() && stored == content(ours.bson())
 }
 
 #[cfg(test)]

@@ -32,10 +32,13 @@ use tokio::time::Instant;
 pub use archive::extended_json;
 pub use collection::Collections;
 pub use config::{Config, Connection, Format, Granularity, Kind, Mode};
-pub use document::{Context, Document, Form, Known, LiveUpdate, MAX_DOCUMENT_BYTES, Meta, Retention, live_update};
+pub use document::{
+    Context, Document, Form, Known, LiveUpdate, MAX_DOCUMENT_BYTES, Meta, Retention, can_grow, live_update,
+};
 pub use fleet::{Gap, Orders, Vitals};
 pub use identity::{id, prefix};
 pub use manners::Manners;
+pub use mongo::ZSTD_LEVEL;
 pub use mongo::admin::{Admin, Audited, Finding, Level, Local, Period, SensorAudit};
 pub use names::Names;
 pub use receipts::{Receipt, Receipts, read_receipts};

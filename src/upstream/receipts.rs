@@ -1,7 +1,7 @@
 //! Delivery receipts: which buckets the database has confirmed, for `tipbucket upstream audit`.
 //!
 //! Two files beside the database, the newer and the older, bounded together; zstd frames one after the other, so that
-//! `zstdcat` reads them. A line is `_id`, number of samples, first half of the hash, time of confirmation, separated by
+//! `zstdcat` reads them. A line is `_id`, number of samples, first digits of the hash, time of confirmation, separated by
 //! tabs. Nothing depends on them: they are written rarely and not synced, and what a kill loses is only their lines.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const HASH_DIGITS: usize = 16;
 pub struct Receipt {
     /// Samples in it.
     pub samples: u32,
-    /// The first half of its content hash.
+    /// The first digits of its content hash.
     pub hash: String,
 }
 

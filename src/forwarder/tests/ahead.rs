@@ -1,7 +1,10 @@
 //! The next command's documents, made while one is under way.
 
 use super::super::ahead::Ahead;
+use super::super::window::Window;
 use super::*;
+use crate::store::Parcel;
+use crate::upstream::Retention;
 
 /// Most documents and bytes of a command.
 const LIMITS: (usize, usize) = (400, 1 << 20);
@@ -68,4 +71,21 @@ async fn others_have_their_turn_while_a_command_is_prepared() {
     }
     let bytes: usize = lanes.new.take(400, Timestamp::EPOCH).iter().map(crate::upstream::Document::bytes).sum();
     assert!(bytes > 150_000 && turns >= bytes / (40 << 10), "{turns} turns for {bytes} bytes");
+}
+
+#[test]
+fn what_was_given_away_and_is_not_stored_is_made_again_as_it_was() {
+    let kept = Retention { after_window: Duration::ZERO, after_sending: Duration::from_secs(60) };
+    let mut window = Window::new(Context { retention: Some(kept), ..context() });
+    let buckets = vec![PackedBucket::pack(&samples::bucket("a", 0, 0, &[(0, 1.0)]))];
+    window.add(Parcel { id: SegmentId(1), buckets });
+    let (stats, now) = (Stats::default(), Timestamp::EPOCH.plus(Duration::from_secs(86_400)));
+    while window.fill_slice(LIMITS, now, stats.upstream()) {}
+    let mut sent = window.take(1, now);
+    let bytes = sent[0].give();
+    assert!(bytes.get_datetime("expireAt").is_ok());
+    window.put_back(sent);
+    let later = now.plus(Duration::from_secs(10));
+    window.apply(&Report::default(), 1, later, stats.upstream());
+    assert_eq!(window.take(1, later)[0].bson(), &bytes);
 }

@@ -198,10 +198,10 @@ impl Archive {
 
 fn encode(format: Format, document: &Document, to: &mut Vec<u8>) -> io::Result<()> {
     match format {
-        Format::Bson => to.extend_from_slice(document.bson.as_bytes()),
+        Format::Bson => to.extend_from_slice(document.bson().as_bytes()),
         Format::Ndjson => {
             let mut line = String::with_capacity(document.bytes() * 2);
-            extjson::line(&document.bson, &mut line).map_err(io::Error::other)?;
+            extjson::line(document.bson(), &mut line).map_err(io::Error::other)?;
             to.extend_from_slice(line.as_bytes());
         }
     }

@@ -85,7 +85,7 @@ async fn documents_are_held_until_their_file_is_finished() {
     assert_eq!(found.len(), 1);
     assert!(found[0].ends_with("20261130T130000.000Z-000/telemetry/buckets.bson"), "{found:?}");
     assert!(found[0].with_extension("metadata.json").exists());
-    let expected: Vec<_> = sent.iter().map(|document| document.bson.as_bytes().to_vec()).collect();
+    let expected: Vec<_> = sent.iter().map(|document| document.bson().as_bytes().to_vec()).collect();
     assert_eq!(split(&fs::read(&found[0]).unwrap()), expected, "byte for byte");
 }
 

@@ -154,8 +154,8 @@ fn say_once(
     }
 }
 
-/// Whether documents of this shape can be added to: rows only, and nothing that has to be reckoned anew.
-fn can_grow(shape: &Shape) -> bool {
+/// Whether documents of this shape can be added to: rows only, and nothing that has to be reckoned anew. Others are replaced.
+pub fn can_grow(shape: &Shape) -> bool {
     let has_mean = !shape.names.stats_avg.is_empty() && shape.rollups != Rollups::None;
     shape.layout == Layout::Rows && shape.summary.is_none() && !has_mean
 }

@@ -106,7 +106,7 @@ fn the_sealed_document_ends_it() {
     let (mut plain, open) = (Plain::default(), with(&[(0, 1.0), (1, 2.0)]));
     assert_eq!(plain.update(&update(&open, None, &context).statement), Ok(Did::Made));
     let sealed = Document::of(&open, &context);
-    let bytes = Bsondoc::try_from(sealed.bson.as_ref()).unwrap();
+    let bytes = Bsondoc::try_from(sealed.bson().as_ref()).unwrap();
     plain.stored.insert(sealed.id.clone(), bytes.clone());
     for late in [None, known(1)] {
         let further = with(&[(0, 1.0), (1, 2.0), (2, 3.0)]);

@@ -2,14 +2,16 @@
 //!
 //! Nothing in such an update tells a reading that came before from a new one. Where an answer came, only what it names as
 //! failed is sent again. Where none came (a lost reply, a kill, no majority), the readings are sent again although they may
-//! be stored: rather twice than never.
+//! be stored: rather twice than never. That goes for the search for a reading at which the server hangs up, too: it is by
+//! halves (see [`super::hangups`]), and what of a half was done before the connection closed is not known.
 
 use mongodb::bson::RawDocumentBuf;
 
 use super::super::{Document, Fate, Report, Trouble, TroubleKind};
 use super::breaker::{Breaker, Fared};
 use super::classify::{Class, DUPLICATE_KEY, Signal, classify};
-use super::deliver::{Outcome, Problem, RIDDLES, code_of, trouble_of};
+use super::deliver::{Outcome, Problem, RIDDLES, code_of, is_off, trouble_of};
+use super::hangups::{self, Hunt, Verdict};
 use super::live::Updates;
 use super::series::disbelieved;
 use super::updates::Updated;
@@ -25,7 +27,7 @@ pub(super) async fn deliver<U: Updates + Send>(
     breaker: &mut Breaker,
     documents: &mut [Document],
 ) -> Outcome {
-    let mut round = Round { fates: vec![Fate::Unsent; documents.len()], fared: Vec::new(), most: MAX_UPDATES };
+    let mut round = Round::new(documents.len());
     let mut broke: Option<Trouble> = None;
     let mut is_away = false;
     while let Some(batch) = round.batch(documents) {
@@ -33,6 +35,21 @@ pub(super) async fn deliver<U: Updates + Send>(
         let sent: Vec<&RawDocumentBuf> = batch.iter().map(|&(i, row)| &documents[i].rows[row]).collect();
         let collection = documents[first].collection.clone();
         let answer = wire.update(&collection, &sent, true).await;
+        let group = documents_of(&batch);
+        group.iter().for_each(|&i| documents[i].tries += 1);
+        match &answer {
+            Err(problem) if problem.signal == Signal::Closed => {
+                if round.hunt.is_on(documents, &group) && wire.is_there().await {
+                    round.narrow(documents, &batch, &problem.text);
+                    if round.hunt.is_hopeless() && !round.fates.contains(&Fate::Delivered) {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            Err(problem) if is_off(&problem.signal) => {}
+            _ => hangups::answered(documents, &group),
+        }
         if let Err(problem) = round.take(documents, &batch, answer) {
             is_away = matches!(problem.signal, Signal::NoServer(_));
             broke = Some(trouble(&mut documents[first], &problem));
@@ -41,6 +58,9 @@ pub(super) async fn deliver<U: Updates + Send>(
         if round.is_hopeless(breaker) {
             break;
         }
+    }
+    if let Some(trouble) = round.judge(documents) {
+        broke.get_or_insert(trouble);
     }
     if !breaker.believes(&round.fared) {
         broke = Some(disbelieved(&mut round.fates));
@@ -55,19 +75,42 @@ pub(super) async fn deliver<U: Updates + Send>(
 struct Round {
     fates: Vec<Fate>,
     fared: Vec<Fared>,
-    /// Most updates in the next command: fewer while one is looked for that fails a whole command.
-    most: usize,
+    /// Of the next updates, so many among which one is looked for that fails a whole command; 0: none is.
+    among: usize,
+    hunt: Hunt,
 }
 
 /// Documents and rows of one command.
 type Batch = Vec<(usize, usize)>;
 
+/// The documents of a command, each once.
+fn documents_of(batch: &[(usize, usize)]) -> Vec<usize> {
+    let mut all: Vec<usize> = batch.iter().map(|(i, _)| *i).collect();
+    all.dedup();
+    all
+}
+
 impl Round {
-    /// The next updates, all for one collection; `None` when everything is settled.
+    fn new(documents: usize) -> Self {
+        Self { fates: vec![Fate::Unsent; documents], fared: Vec::new(), among: 0, hunt: Hunt::default() }
+    }
+
+    /// The next updates, all for one collection; `None` when everything is settled. Suspects go at the end, reading by
+    /// reading.
     fn batch(&mut self, documents: &[Document]) -> Option<Batch> {
+        let is_suspected = |i: &usize| documents[*i].hangups.is_suspected();
+        let (suspects, others): (Vec<usize>, Vec<usize>) = (0..documents.len()).partition(is_suspected);
+        let most = if self.among > 0 { (self.among / 2).max(1) } else { MAX_UPDATES };
+        let batch = self.batch_of(documents, &others, most);
+        let suspects: Vec<usize> = suspects.into_iter().filter(|i| !self.hunt.has_found(*i)).collect();
+        batch.or_else(|| self.batch_of(documents, &suspects, 1))
+    }
+
+    fn batch_of(&mut self, documents: &[Document], of: &[usize], most: usize) -> Option<Batch> {
         let mut batch = Batch::new();
         let mut bytes = 0;
-        for (i, document) in documents.iter().enumerate() {
+        for &i in of {
+            let document = &documents[i];
             if self.fates[i] != Fate::Unsent {
                 continue;
             }
@@ -82,7 +125,7 @@ impl Round {
             }
             for row in document.done..document.rows.len() {
                 bytes += document.rows[row].as_bytes().len();
-                if !batch.is_empty() && (batch.len() >= self.most || bytes > MAX_BYTES) {
+                if !batch.is_empty() && (batch.len() >= most || bytes > MAX_BYTES) {
                     return Some(batch);
                 }
                 batch.push((i, row));
@@ -98,32 +141,51 @@ impl Round {
         batch: &[(usize, usize)],
         answer: Result<Updated, Problem>,
     ) -> Result<(), Problem> {
-        let mut last = None;
-        for &(i, _) in batch.iter().filter(|(i, _)| last.replace(*i) != Some(*i)) {
-            documents[i].tries += 1;
-        }
         match answer {
             Ok(Updated { concern: Some(problem), .. }) => Err(problem),
             Ok(Updated { concern: None, errors, .. }) => {
                 let failed = errors.into_iter().next();
                 let done = failed.as_ref().map_or(batch.len(), |(index, _)| *index);
                 batch[..done].iter().for_each(|&(i, row)| self.done(documents, i, row));
+                self.among = self.among.saturating_sub(done);
                 failed.map_or(Ok(()), |(index, problem)| {
                     self.failed(&mut documents[batch[index].0], batch[index].0, problem)
                 })
             }
             Err(problem) if classify(&problem.signal) == Class::Poison => {
                 // Which one it was is not said, and none was done: ask with fewer.
-                self.most = batch.len() / 2;
+                self.among = batch.len();
                 let (i, _) = batch[0];
                 if batch.len() == 1 {
-                    self.most = MAX_UPDATES;
+                    self.among = 0;
                     self.refused_by(&documents[i], i, &problem);
                 }
                 Ok(())
             }
             Err(problem) => Err(problem),
         }
+    }
+
+    /// The connection was closed on these, and the server is there: the reading that made it do so is among them.
+    fn narrow(&mut self, documents: &mut [Document], batch: &[(usize, usize)], words: &str) {
+        let alone = Some(batch[0].0).filter(|_| batch.len() == 1);
+        self.among = if self.hunt.narrows(documents, alone, words) { batch.len() } else { 0 };
+    }
+
+    /// What those are found to be that closed the connection alone.
+    fn judge(&mut self, documents: &mut [Document]) -> Option<Trouble> {
+        let others_are_taken = self.fates.contains(&Fate::Delivered);
+        let mut suspected = None;
+        for (i, verdict) in std::mem::take(&mut self.hunt).verdicts(documents, others_are_taken) {
+            match verdict {
+                Verdict::Guilty(text) => self.put_aside(&documents[i], i, code_of(&Signal::Closed), &text),
+                Verdict::Suspected(text) => {
+                    let trouble = Trouble { kind: TroubleKind::Transient, text, wait: None, reconnects: true };
+                    suspected.get_or_insert(trouble);
+                }
+            }
+        }
+        suspected
     }
 
     fn done(&mut self, documents: &mut [Document], i: usize, row: usize) {
@@ -154,13 +216,16 @@ impl Round {
     }
 
     fn refused_by(&mut self, document: &Document, i: usize, problem: &Problem) {
-        let (stored, all) = (document.done, document.rows.len());
         let hint = match problem.signal {
             Signal::Code { code: DUPLICATE_KEY, .. } => ": a unique index keeps a window from having a second document",
             _ => "",
         };
-        let words = format!("{}{hint} ({stored} of {all} readings are stored, {} tries)", problem.text, document.tries);
-        self.refused(i, code_of(&problem.signal), words);
+        self.put_aside(document, i, code_of(&problem.signal), &format!("{}{hint}", problem.text));
+    }
+
+    fn put_aside(&mut self, document: &Document, i: usize, code: i32, why: &str) {
+        let (stored, all, tries) = (document.done, document.rows.len(), document.tries);
+        self.refused(i, code, format!("{why} ({stored} of {all} readings are stored, {tries} tries)"));
     }
 
     /// So many were refused in a row that nobody will believe it: no need to try the rest.

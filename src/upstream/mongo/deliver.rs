@@ -3,13 +3,14 @@
 //!
 //! Nothing here touches the network: [`Wire`] does, and the tests have one of their own.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
 use super::super::{Document, Fate, Report, Trouble, TroubleKind};
 use super::breaker::{Breaker, Fared};
 use super::classify::{Class, Signal, Stored, classify};
+use super::groups::{by_collection, chosen, take_apart};
 use super::hangups::{self, Hunt, Verdict};
 
 /// After so many unknown errors for one document the line is stopped.
@@ -17,8 +18,8 @@ pub(super) const RIDDLES: u32 = 8;
 
 /// What delivery needs of a database.
 pub(super) trait Wire {
-    /// Inserts documents of one collection with one command.
-    fn insert(&mut self, documents: &[&Document]) -> impl Future<Output = Answer> + Send;
+    /// Inserts documents of one collection with one command. It may give their bytes away.
+    fn insert(&mut self, documents: &mut [&mut Document]) -> impl Future<Output = Answer> + Send;
 
     /// Puts documents of one collection in the place of the live ones, or where there is nothing, with one command.
     fn replace(&mut self, documents: &[&Document]) -> impl Future<Output = Answer> + Send;
@@ -79,9 +80,11 @@ pub(super) async fn deliver<W: Wire + Send>(
             continue;
         }
         group.iter().for_each(|&i| documents[i].tries += 1);
-        let sent: Vec<&Document> = group.iter().map(|&i| &documents[i]).collect();
-        let replaces = sent.first().is_some_and(|document| document.replaces);
-        let answer = if replaces { wire.replace(&sent).await } else { wire.insert(&sent).await };
+        let answer = if documents[group[0]].replaces {
+            wire.replace(&group.iter().map(|&i| &documents[i]).collect::<Vec<_>>()).await
+        } else {
+            wire.insert(&mut chosen(documents, &group)).await
+        };
         if !matches!(&answer, Answer::Failed(problem) if is_off(&problem.signal)) {
             hangups::answered(documents, &group);
         }
@@ -91,7 +94,8 @@ pub(super) async fn deliver<W: Wire + Send>(
                     round.failed(documents, &group, problem, breaker);
                     break;
                 }
-                if round.hunt.narrows(documents, &group, &problem.text) {
+                let alone = Some(group[0]).filter(|_| group.len() == 1);
+                if round.hunt.narrows(documents, alone, &problem.text) {
                     take_apart(&mut groups, &group);
                 } else if round.hunt.is_hopeless() && !round.fates.contains(&Fate::Delivered) {
                     break;
@@ -119,30 +123,6 @@ pub(super) async fn deliver<W: Wire + Send>(
         }
     }
     round.close(documents, breaker)
-}
-
-/// Which document it was is not said: asks with either half.
-fn take_apart(groups: &mut VecDeque<Vec<usize>>, group: &[usize]) {
-    let (left, right) = group.split_at(group.len() / 2);
-    groups.push_front(right.to_vec());
-    groups.push_front(left.to_vec());
-}
-
-/// One command is for one collection, and inserts or replaces. In the order of each one's first document; suspects alone, at the end.
-fn by_collection(documents: &[Document]) -> VecDeque<Vec<usize>> {
-    let mut groups: VecDeque<Vec<usize>> = VecDeque::new();
-    let mut places: HashMap<(&str, bool), usize> = HashMap::new();
-    let is_suspected = |i: &usize| documents[*i].hangups.is_suspected();
-    let (suspects, others): (Vec<usize>, Vec<usize>) = (0..documents.len()).partition(is_suspected);
-    for i in others {
-        let place = *places.entry((&*documents[i].collection, documents[i].replaces)).or_insert_with(|| {
-            groups.push_back(Vec::new());
-            groups.len() - 1
-        });
-        groups[place].push(i);
-    }
-    groups.extend(suspects.into_iter().map(|one| vec![one]));
-    groups
 }
 
 struct Round<'a> {
@@ -375,7 +355,7 @@ impl<'a> Round<'a> {
 }
 
 /// Whether the connection that met this is of no use any more.
-fn is_off(signal: &Signal) -> bool {
+pub(super) fn is_off(signal: &Signal) -> bool {
     matches!(
         signal,
         Signal::NoServer(_) | Signal::NoName(_) | Signal::Login | Signal::Setup | Signal::Lost | Signal::Closed

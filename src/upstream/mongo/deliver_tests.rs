@@ -36,8 +36,8 @@ pub(super) fn problem(code: i32, message: &str) -> Problem {
     Problem { signal, text: format!("the database answered {code}: {message}"), wait: None }
 }
 
-impl Wire for Database {
-    async fn insert(&mut self, documents: &[&Document]) -> Answer {
+impl Database {
+    fn take(&mut self, documents: &[&Document]) -> Answer {
         self.commands.push(documents.len());
         if !self.script.is_empty() {
             return self.script.remove(0);
@@ -61,12 +61,19 @@ impl Wire for Database {
         }
         Answer::Ran { errors, concern: None }
     }
+}
+
+impl Wire for Database {
+    async fn insert(&mut self, documents: &mut [&mut Document]) -> Answer {
+        documents.iter_mut().for_each(|document| drop(document.give()));
+        self.take(&documents.iter().map(|document| &**document).collect::<Vec<_>>())
+    }
 
     async fn replace(&mut self, documents: &[&Document]) -> Answer {
         let live: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
         self.stored.retain(|id, hash| hash != LIVE || !live.contains(id));
         self.replaced += documents.len();
-        self.insert(documents).await
+        self.take(documents)
     }
 
     async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, Stored>, Problem> {
@@ -103,7 +110,12 @@ pub(super) fn documents(names: &[&str]) -> Vec<Document> {
         form: Default::default(),
         meta: HashMap::new(),
     };
-    names.iter().map(|name| Document::of(&bucket(name, 1_796_043_600, 0, &[(0, 1.0)]), &context)).collect()
+    let document = |name: &&str| {
+        let (bucket, context) = (bucket(name, 1_796_043_600, 0, &[(0, 1.0)]), context.clone());
+        let again = move || Document::of(&bucket, &context);
+        again().made_again_by(std::sync::Arc::new(again))
+    };
+    names.iter().map(document).collect()
 }
 
 pub(super) async fn send(database: &mut Database, breaker: &mut Breaker, documents: &mut [Document]) -> Outcome {

@@ -59,18 +59,24 @@ impl Hunt {
     /// anything else.
     pub(super) fn is_on(&self, documents: &mut [Document], group: &[usize]) -> bool {
         group.iter().for_each(|&i| documents[i].hangups.together += 1);
-        let often = group.iter().any(|&i| documents[i].hangups.together >= TOGETHER);
+        let is_suspect = |i: &usize| documents[*i].hangups.suspected || documents[*i].hangups.together >= TOGETHER;
+        let often = group.iter().any(is_suspect);
         (often || self.closed > 0) && self.closed < MOST
     }
 
-    /// It does. Whether the command is to be taken apart; if not, its only document is suspected.
-    pub(super) fn narrows(&mut self, documents: &mut [Document], group: &[usize], words: &str) -> bool {
+    /// It does. Whether the command is to be taken apart; if not, what was alone in it is suspected.
+    pub(super) fn narrows(&mut self, documents: &mut [Document], alone: Option<usize>, words: &str) -> bool {
         self.closed += 1;
-        if let [one] = group {
-            documents[*one].hangups.suspected = true;
-            self.alone.push((*one, words.to_owned()));
+        if let Some(one) = alone {
+            documents[one].hangups.suspected = true;
+            self.alone.push((one, words.to_owned()));
         }
-        group.len() > 1
+        alone.is_none()
+    }
+
+    /// Whether this one closed the connection alone in this round.
+    pub(super) fn has_found(&self, one: usize) -> bool {
+        self.alone.iter().any(|(found, _)| *found == one)
     }
 
     /// Whether so many closed the connection alone that others should have been taken by now, if any are.

@@ -12,7 +12,7 @@ use super::super::{LiveReport, LiveUpdate, Shown, Trouble, TroubleKind};
 use super::Mongo;
 use super::classify::{Class, Signal, classify};
 use super::client::Link;
-use super::deliver::{Problem, trouble_of};
+use super::deliver::{Problem, Wire, trouble_of};
 use super::updates::Updated;
 
 /// What updates need of a database.
@@ -24,6 +24,11 @@ pub(super) trait Updates {
         statements: &[&RawDocumentBuf],
         ordered: bool,
     ) -> impl Future<Output = Result<Updated, Problem>> + Send;
+
+    /// Whether the database answers a ping.
+    fn is_there(&mut self) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
 }
 
 impl Updates for Link {
@@ -34,6 +39,10 @@ impl Updates for Link {
         ordered: bool,
     ) -> Result<Updated, Problem> {
         self.run_updates(collection, statements, ordered).await
+    }
+
+    async fn is_there(&mut self) -> bool {
+        self.answers().await
     }
 }
 

@@ -14,6 +14,7 @@ mod deliver;
 #[cfg(test)]
 mod deliver_tests;
 mod fleet;
+mod groups;
 mod hangups;
 #[cfg(test)]
 mod hangups_tests;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub(super) use advice::argument;
+pub use client::ZSTD_LEVEL;
 pub(crate) use hangups::Hangups;
 
 use super::meter::{COMMAND_BYTES, CONNECT_BYTES, MINUTE_BYTES, Meter};
@@ -190,7 +192,7 @@ impl Mongo {
             .iter()
             .flat_map(|document| {
                 if document.rows.is_empty() {
-                    document.bson.as_bytes().to_vec()
+                    document.bson().as_bytes().to_vec()
                 } else {
                     document.rows.iter().flat_map(|row| row.as_bytes()).copied().collect()
                 }
@@ -198,7 +200,7 @@ impl Mongo {
             .collect();
         match self.link.server() {
             Some(server) if server.compresses => {
-                zstd::bulk::compress(&raw, 0).map_or(raw.len(), |packed| packed.len()) as u64
+                zstd::bulk::compress(&raw, ZSTD_LEVEL).map_or(raw.len(), |packed| packed.len()) as u64
             }
             _ => raw.len() as u64,
         }

@@ -60,8 +60,7 @@ impl Link {
         let names = self.shape.names.clone();
         if names.last_seq.is_empty() {
             // Without the guard anything would be overwritten.
-            let documents: Vec<&RawDocumentBuf> = documents.iter().map(|document| &document.bson).collect();
-            return self.insert_raw(&collection, &documents).await;
+            return self.insert_raw(&collection, documents.iter().map(|document| document.bson())).await;
         }
         let guards = [names.sensor.as_str(), &names.start, &names.store];
         let statements: Vec<RawDocumentBuf> =
@@ -80,7 +79,7 @@ pub(super) fn replacement(document: &Document, guards: &[&str], last_seq: &str) 
     let mut filter = RawDocumentBuf::new();
     put(&mut filter, "_id", RawBson::String(document.id.clone()));
     for name in guards.iter().filter(|name| !name.is_empty()) {
-        if let Ok(Some(value)) = document.bson.get(*name) {
+        if let Ok(Some(value)) = document.bson().get(*name) {
             put(&mut filter, name, value.into());
         }
     }
@@ -89,7 +88,7 @@ pub(super) fn replacement(document: &Document, guards: &[&str], last_seq: &str) 
     put(&mut filter, last_seq, RawBson::Document(is_open));
     let mut statement = RawDocumentBuf::new();
     put(&mut statement, "q", RawBson::Document(filter));
-    put(&mut statement, "u", RawBson::Document(document.bson.clone()));
+    put(&mut statement, "u", RawBson::Document(document.bson().clone()));
     put(&mut statement, "upsert", RawBson::Boolean(true));
     statement
 }

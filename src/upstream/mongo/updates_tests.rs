@@ -42,6 +42,8 @@ struct Fake {
     tricks: VecDeque<Trick>,
     /// Statements of each command.
     commands: Vec<usize>,
+    /// The connection is closed at a reading with this value, when those before it are done.
+    closes: Option<f64>,
 }
 
 fn problem(code: i32) -> Problem {
@@ -64,6 +66,9 @@ impl Updates for Fake {
         }
         let mut updated = Updated::default();
         for (index, statement) in statements.iter().enumerate() {
+            if self.closes.is_some() && self.closes == pushed(statement) {
+                return Err(Problem { signal: Signal::Closed, text: "unexpected end of file".to_owned(), wait: None });
+            }
             let told = match trick {
                 Trick::FailsAt(at, code) if at == index => Err(code),
                 _ => self.plain.update(statement),
@@ -85,16 +90,27 @@ impl Updates for Fake {
             _ => Ok(updated),
         }
     }
+
+    async fn is_there(&mut self) -> bool {
+        true
+    }
+}
+
+/// The value that a statement appends.
+fn pushed(statement: &RawDocumentBuf) -> Option<f64> {
+    let update = bson(statement).get_document("u").ok()?.clone();
+    let each = update.get_document("$push").ok()?.get_document("samples").ok()?.get_array("$each").ok()?;
+    each.first()?.as_document()?.get_f64("temp").ok()
 }
 
 impl Wire for Fake {
-    async fn insert(&mut self, documents: &[&Document]) -> Answer {
+    async fn insert(&mut self, documents: &mut [&mut Document]) -> Answer {
         let mut errors = Vec::new();
-        for (index, document) in documents.iter().enumerate() {
+        for (index, document) in documents.iter_mut().enumerate() {
             if self.plain.stored.contains_key(&document.id) {
                 errors.push((index, problem(11000)));
             } else {
-                self.plain.stored.insert(document.id.clone(), bson(&document.bson));
+                self.plain.stored.insert(document.id.clone(), bson(&document.give()));
             }
         }
         Answer::Ran { errors, concern: None }
@@ -114,7 +130,7 @@ impl Wire for Fake {
     async fn stored(&mut self, documents: &[&Document]) -> Result<HashMap<String, Stored>, Problem> {
         let found = |ours: &&Document| {
             let stored = RawDocumentBuf::try_from(self.plain.stored.get(&ours.id)?).unwrap();
-            assert!(!is_same(&stored, ours, &Shape::default()) || stored == ours.bson);
+            assert!(!is_same(&stored, ours, &Shape::default()) || stored == *ours.bson());
             Some((ours.id.clone(), what_is(&stored, ours, &Shape::default())))
         };
         Ok(documents.iter().filter_map(found).collect())

@@ -1,5 +1,6 @@
 //! Inserts and looks at what is stored, each with a deadline of its own.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -23,12 +24,11 @@ use super::series::Series;
 pub(super) const MAJORITY_WITHIN: Duration = Duration::from_secs(30);
 
 impl Wire for Link {
-    async fn insert(&mut self, documents: &[&Document]) -> Answer {
+    async fn insert(&mut self, documents: &mut [&mut Document]) -> Answer {
         let Some(name) = documents.first().map(|document| document.collection.clone()) else {
             return Answer::Ran { errors: Vec::new(), concern: None };
         };
-        let sent: Vec<&RawDocumentBuf> = documents.iter().map(|document| &document.bson).collect();
-        self.insert_raw(&name, &sent).await
+        self.insert_raw(&name, documents.iter_mut().map(|document| document.give())).await
     }
 
     async fn replace(&mut self, documents: &[&Document]) -> Answer {
@@ -85,7 +85,7 @@ pub(super) fn what_is(stored: &RawDocument, ours: &Document, shape: &Shape) -> S
 
 impl Series for Link {
     async fn insert_rows(&mut self, collection: &str, rows: &[&RawDocumentBuf]) -> Answer {
-        self.insert_raw(collection, rows).await
+        self.insert_raw(collection, rows.iter().copied()).await
     }
 
     async fn ids(&mut self, document: &Document) -> Result<Vec<ObjectId>, Problem> {
@@ -122,8 +122,13 @@ impl Series for Link {
 }
 
 impl Link {
-    pub(super) async fn insert_raw(&mut self, name: &str, documents: &[&RawDocumentBuf]) -> Answer {
-        let deadline = self.tuning.insert;
+    /// Inserts documents with one command. The driver copies each, and those that are given away are gone then.
+    pub(super) async fn insert_raw<D: Borrow<RawDocumentBuf>>(
+        &mut self,
+        name: &str,
+        documents: impl ExactSizeIterator<Item = D>,
+    ) -> Answer {
+        let (deadline, count) = (self.tuning.insert, documents.len());
         let open = match self.open().await {
             Ok(open) => open,
             Err(problem) => return Answer::Failed(problem),
@@ -131,12 +136,10 @@ impl Link {
         let (uri, collection) = (open.uri.clone(), open.collection(name));
         let concern =
             WriteConcern::builder().w(Acknowledgment::Majority).journal(true).w_timeout(MAJORITY_WITHIN).build();
-        let insert = collection.insert_many(documents.iter().copied()).ordered(false).write_concern(concern);
+        let insert = collection.insert_many(documents).ordered(false).write_concern(concern);
         let result = timeout(deadline, async move { insert.await }).await;
         match result {
-            Ok(Ok(result)) if result.inserted_ids.len() == documents.len() => {
-                Answer::Ran { errors: Vec::new(), concern: None }
-            }
+            Ok(Ok(result)) if result.inserted_ids.len() == count => Answer::Ran { errors: Vec::new(), concern: None },
             Ok(Ok(_)) => Answer::Failed(nonsense("fewer documents inserted than sent, and no error")),
             Ok(Err(error)) => self.answer(&error, &uri, name),
             Err(_) => Answer::Failed(self.late("an insert", deadline)),

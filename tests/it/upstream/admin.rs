@@ -60,7 +60,7 @@ async fn what_init_makes_the_doctor_finds_in_order() {
     let mut sent = documents(&upstream, &["a", "b"]);
     assert_eq!(fates(&upstream.deliver(&mut sent, STORE).await), "dd", "the validator takes what we write");
     let client = server.client().await;
-    let mut refused = Bsondoc::try_from(sent[0].bson.clone()).unwrap();
+    let mut refused = Bsondoc::try_from(sent[0].bson().clone()).unwrap();
     refused.insert("_id", "other");
     refused.remove("hash");
     let stranger = client.database(&database).collection::<Bsondoc>("buckets").insert_one(refused).await;

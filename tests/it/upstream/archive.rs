@@ -94,7 +94,7 @@ async fn both_formats_hold_the_same_documents_type_for_type() {
     let mut rest = &bytes[..];
     for document in &sent {
         let found = RawDocumentBuf::from_reader(&mut rest).unwrap();
-        assert_eq!(found, document.bson);
+        assert_eq!(&found, document.bson());
         assert!(Bsondoc::try_from(found).is_ok());
     }
     assert!(rest.is_empty());

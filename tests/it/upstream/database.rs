@@ -44,7 +44,7 @@ async fn every_type_of_value_is_stored_bit_for_bit() {
     let mut sent = [Document::of(&odd, &upstream.context(STORE))];
     assert_eq!(fates(&upstream.deliver(&mut sent, STORE).await), "d");
     let collection = server.client().await.database(&database).collection::<RawDocumentBuf>("buckets");
-    assert_eq!(collection.find_one(doc! {}).await.unwrap().unwrap(), sent[0].bson);
+    assert_eq!(collection.find_one(doc! {}).await.unwrap().unwrap(), *sent[0].bson());
 }
 
 #[tokio::test]

@@ -69,13 +69,13 @@ async fn every_guard_holds_on_a_server() {
     let mut last = sealed(&upstream, &[1.0, 2.0, 3.0, 4.5, 5.0]);
     let report = upstream.deliver(&mut last, STORE).await;
     assert_eq!((fates(&report).as_str(), report.conflicts, &report.trouble), ("d", 0, &None));
-    assert_eq!(raw(&database).await, [last[0].bson.clone()], "byte for byte");
+    assert_eq!(raw(&database).await, [last[0].bson().clone()], "byte for byte");
     // Whatever is still under way, or comes again, changes nothing.
     for late in [&first, &second, &third] {
         assert_eq!(upstream.live(std::slice::from_ref(late)).await.fates, [Shown::Taken]);
     }
     assert_eq!(fates(&upstream.deliver(&mut sealed(&upstream, &[1.0, 2.0, 3.0, 4.5, 5.0]), STORE).await), "d");
-    assert_eq!(raw(&database).await, [last[0].bson.clone()]);
+    assert_eq!(raw(&database).await, [last[0].bson().clone()]);
     upstream.close().await;
 }
 
@@ -95,7 +95,7 @@ async fn other_content_is_neither_shown_over_nor_replaced() {
     assert_eq!((fates(&report).as_str(), report.conflicts), ("d", 1));
     assert!(last[0].id.ends_with("~0badcafe"));
     let stored = raw(&database).await;
-    assert!(stored.contains(&before[0]) && stored.contains(&last[0].bson), "both are there");
+    assert!(stored.contains(&before[0]) && stored.contains(last[0].bson()), "both are there");
 }
 
 #[tokio::test]

@@ -150,3 +150,53 @@ async fn a_thinned_bucket_has_no_readings_to_append() {
     assert!(matches!(report.fates[0], Fate::Refused(_)));
     assert_eq!(report.fates[1], Fate::Delivered);
 }
+
+/// Sends what is left again and again; what became of each in the end, and after how many rounds nothing was left.
+async fn rounds(
+    fake: &mut Fake,
+    sent: &mut Vec<Document>,
+    fresh: impl Fn(usize) -> Vec<Document>,
+) -> (Vec<Fate>, usize) {
+    let (mut breaker, mut ends) = (Breaker::default(), Vec::new());
+    for round in 1..=30 {
+        let left = sent.len();
+        sent.extend(fresh(round));
+        let mut fates = deliver(fake, &mut breaker, sent).await.report.fates;
+        fates.truncate(left);
+        sent.truncate(left);
+        let mut kept = fates.iter().map(|fate| *fate == Fate::Unsent);
+        sent.retain(|_| kept.next().unwrap());
+        ends.extend(fates.into_iter().filter(|fate| *fate != Fate::Unsent));
+        if sent.is_empty() {
+            return (ends, round);
+        }
+    }
+    (ends, 30)
+}
+
+#[tokio::test]
+async fn a_reading_at_which_the_server_hangs_up_is_found_and_the_others_are_stored() {
+    let mut fake = Fake { closes: Some(5.0), ..Fake::default() };
+    // The last bucket alone is long enough to hold that value.
+    let mut sent = documents(&["a", "b", "c"], 4);
+    sent.extend(documents(&["d"], 8));
+    let (ends, rounds) = rounds(&mut fake, &mut sent, |n| documents(&[&format!("n{n}")], 1)).await;
+    assert_eq!((ends.len(), rounds), (4, 7), "{ends:?}");
+    let Some(Fate::Refused(words)) = ends.last() else { panic!("{ends:?}") };
+    assert!(words.contains("whenever it is sent this bucket alone (5 times)"), "{words}");
+    assert!(words.contains("5 of 8 readings are stored"), "{words}");
+    for sensor in ["a", "b", "c"] {
+        let stored: Vec<f64> = values(&fake, sensor).concat();
+        (0..4).for_each(|n| assert!(stored.contains(&f64::from(n)), "{sensor}: {stored:?}"));
+    }
+    // Rather twice than never: three commands were cut off behind them before one was taken apart.
+    assert!(values(&fake, "a").concat().len() <= 4 * 4);
+}
+
+#[tokio::test]
+async fn in_an_outage_no_bucket_with_readings_is_put_aside() {
+    let mut fake = Fake { closes: Some(0.0), ..Fake::default() };
+    let mut sent = documents(&["a", "b", "c", "d"], 2);
+    let (ends, _) = rounds(&mut fake, &mut sent, |_| Vec::new()).await;
+    assert_eq!((ends.len(), sent.len()), (0, 4));
+}

@@ -46,11 +46,11 @@ async fn the_sealed_bucket_takes_the_place_of_its_live_document_byte_for_byte() 
         assert_eq!((report.fates, report.conflicts, report.trouble), (vec![Fate::Delivered], 0, None));
         assert_eq!(fake.plain.stored.len(), 1);
         let buckets = Document::of(&open(6), &context(Form::Buckets));
-        assert_eq!((&sent.id, &sent.bson), (&buckets.id, &buckets.bson), "as mode `buckets` would have it");
-        assert_eq!(fake.plain.stored[&sent.id], bson(&buckets.bson));
+        assert_eq!((&sent.id, sent.bson()), (&buckets.id, buckets.bson()), "as mode `buckets` would have it");
+        assert_eq!(fake.plain.stored[&sent.id], bson(buckets.bson()));
         // Whatever was under way meets a document that is final.
         assert_eq!(show(&mut fake, &[first]).await.fates, [Shown::Taken]);
-        assert_eq!(fake.plain.stored[&sent.id], bson(&buckets.bson));
+        assert_eq!(fake.plain.stored[&sent.id], bson(buckets.bson()));
     }
 }
 
@@ -100,7 +100,7 @@ async fn a_late_update_between_two_tries_is_replaced_too() {
     show(&mut fake, &[update(&open(1), None)]).await;
     let (sent, report) = seal(&mut fake, &open(2), Form::Live).await;
     assert_eq!((report.fates, report.conflicts), (vec![Fate::Delivered], 0));
-    assert_eq!(fake.plain.stored[&sent.id], bson(&sent.bson));
+    assert_eq!(fake.plain.stored[&sent.id], bson(sent.bson()));
 }
 
 #[tokio::test]
@@ -150,6 +150,6 @@ async fn whatever_is_lost_on_the_way_the_end_is_the_sealed_bucket_and_nothing_el
             }
         }
         assert_eq!(fake.plain.stored.len(), 1, "seed {seed}");
-        assert_eq!(fake.plain.stored[&sent[0].id], bson(&sent[0].bson), "seed {seed}");
+        assert_eq!(fake.plain.stored[&sent[0].id], bson(sent[0].bson()), "seed {seed}");
     }
 }
