@@ -123,11 +123,13 @@ impl Window {
     }
 
     fn document(&self, packed: &Arc<PackedBucket>, now: Timestamp) -> Result<Document, StoreError> {
-        let document = Document::sent_at(&packed.unpack()?, &self.context, now);
-        let (packed, context) = (Arc::clone(packed), Arc::clone(&self.context));
+        let bucket = packed.unpack()?;
+        let document = Document::sent_at(&bucket, &self.context, now);
+        let (packed, context, sensor) = (Arc::clone(packed), Arc::clone(&self.context), bucket.sensor);
         Ok(document.made_again_by(Arc::new(move || {
-            let bucket = packed.unpack().expect("it was unpacked before, and does not change");
-            Document::sent_at(&bucket, &context, now)
+            // Only if the file was replaced meanwhile and its names were damaged is it another: a restart draws anew.
+            let same = packed.unpack().ok().filter(|bucket| bucket.sensor == sensor);
+            Document::sent_at(&same.expect("a bucket keeps its names"), &context, now)
         })))
     }
 

@@ -30,6 +30,8 @@ const LARGEST_COMMIT: u64 = 4 << 20;
 const OVERHEAD_BYTES: u64 = 256 << 10;
 /// Page cache of the writer: what it writes it hardly ever reads again, and a larger cache only fills with it.
 const CACHE_KIB: u64 = 512;
+/// That of a reader: it reads every segment once.
+const READER_CACHE_KIB: u64 = 64;
 /// Bytes of the disk that the database leaves free when it is the disk that is full and not the budget: the log may
 /// outgrow its size for a moment.
 const SPARE_BYTES: u64 = 2 << 20;
@@ -216,7 +218,8 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).doing(&doing)?;
-    db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -256; PRAGMA query_only = 1;").doing(&doing)?;
+    let pragmas = format!("PRAGMA mmap_size = 0; PRAGMA cache_size = -{READER_CACHE_KIB}; PRAGMA query_only = 1;");
+    db.execute_batch(&pragmas).doing(&doing)?;
     db.busy_timeout(std::time::Duration::from_secs(5)).doing(&doing)?;
     Ok(db)
 }

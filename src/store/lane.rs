@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use tokio::task::spawn_blocking;
+use tracing::dispatcher;
 
 use super::{Closed, StoreError};
 
@@ -21,10 +22,12 @@ pub(super) struct Lane(mpsc::Sender<Work>);
 impl Lane {
     pub(super) fn start() -> Result<Self, StoreError> {
         let (to, queue) = mpsc::channel::<Work>();
+        // What is logged there goes where it goes here.
+        let log = dispatcher::get_default(Clone::clone);
         let works = move || {
             for work in queue {
                 // Who waits for it is told: nothing is sent then.
-                let _ = catch_unwind(AssertUnwindSafe(work));
+                let _ = catch_unwind(AssertUnwindSafe(|| dispatcher::with_default(&log, work)));
             }
         };
         let started = thread::Builder::new().name("store".to_owned()).spawn(works);

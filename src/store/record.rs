@@ -240,7 +240,7 @@ mod tests {
         let row = Row { at: window.start(), fields: [(1, Value::I64(5))].into_iter().collect() };
         let add = |groups: &mut Groups, sensor, part, opened| {
             let key = BucketKey { sensor, window, part };
-            groups.push(key, opened, |out| codec::encode(&[row.clone()], window.start(), out)).len()
+            groups.push(key, opened, |out| codec::encode(std::slice::from_ref(&row), window.start(), out)).len()
         };
         let mut groups = Groups::default();
         add(&mut groups, 3, 0, None);

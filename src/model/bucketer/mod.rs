@@ -16,18 +16,18 @@ mod groups;
 mod held;
 mod open;
 mod pieces;
+mod sensors;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
 pub use groups::{Group, Groups};
-use held::is_held;
 pub use held::{Arrival, held_series, sensor_of};
 pub use open::{Closed, Open, SealedRows};
 use pieces::Pieces;
+use sensors::Sensors;
 use slab::Slab;
-use smallvec::SmallVec;
 
 use super::codec::{self, Row};
 use super::varint::Damaged;
@@ -35,9 +35,6 @@ use super::{BucketPolicy, ClockState, SealReason, Timestamp, Used, Window};
 
 /// Most buckets one sensor may have open; a device that replays a long history meets it, and its oldest is closed.
 pub const MAX_OPEN_PER_SENSOR: usize = 256;
-
-/// No sensor's number is as large: a bound on what damaged bytes can ask for.
-const MAX_SENSORS: u32 = 16 << 20;
 
 /// A bucket's identity within the site. Sensors are numbers of the store's dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,39 +98,6 @@ pub struct Bucketer {
 struct Place {
     sensor: u32,
     slot: u32,
-}
-
-#[derive(Debug, Default)]
-struct Sensor {
-    open: SmallVec<[u32; 4]>,
-    used: Option<Used>,
-}
-
-/// By their numbers, which the store's dictionary gives without gaps: the ordinary series, and the held ones.
-#[derive(Debug, Default)]
-struct Sensors {
-    ordinary: Vec<Sensor>,
-    held: Vec<Sensor>,
-}
-
-impl Sensors {
-    fn get(&self, series: u32) -> Option<&Sensor> {
-        let table = if is_held(series) { &self.held } else { &self.ordinary };
-        table.get(sensor_of(series) as usize)
-    }
-
-    fn entry(&mut self, series: u32) -> &mut Sensor {
-        let table = if is_held(series) { &mut self.held } else { &mut self.ordinary };
-        let place = sensor_of(series) as usize;
-        if place >= table.len() {
-            table.resize_with(place + 1, Sensor::default);
-        }
-        &mut table[place]
-    }
-}
-
-fn known(series: u32) -> Result<u32, Damaged> {
-    if sensor_of(series) < MAX_SENSORS { Ok(series) } else { Err(Damaged("sensor number too high")) }
 }
 
 impl Bucketer {
@@ -315,7 +279,7 @@ impl Bucketer {
         policy: &BucketPolicy,
         weigh: impl Fn(&Row) -> u32,
     ) -> Result<(), Damaged> {
-        known(group.key.sensor)?;
+        sensors::known(group.key.sensor)?;
         let slot = self.slot(group.key).unwrap_or_else(|| {
             let due = group.key.window.end().plus(policy.grace);
             let unknown = Opened { due, late: group.key.part > 0, clock: ClockState::Synced };
@@ -342,14 +306,12 @@ impl Bucketer {
 
     /// What a sensor has used, for the snapshot.
     pub fn used(&self) -> impl Iterator<Item = (u32, &Used)> {
-        let series = |table, number: fn(u32) -> u32| (0..).map(number).zip(table);
-        let all = series(&self.sensors.ordinary, sensor_of).chain(series(&self.sensors.held, held_series));
-        all.filter_map(|(series, state)| Some((series, state.used.as_ref()?)))
+        self.sensors.iter().filter_map(|(series, state)| Some((series, state.used.as_ref()?)))
     }
 
     /// Takes back what a sensor has used.
     pub fn restore_used(&mut self, sensor: u32, used: Used) -> Result<(), Damaged> {
-        self.sensors.entry(known(sensor)?).used = Some(used);
+        self.sensors.entry(sensors::known(sensor)?).used = Some(used);
         Ok(())
     }
 

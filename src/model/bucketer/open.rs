@@ -94,15 +94,15 @@ impl Closed {
     }
 
     /// Forgets its samples.
-    pub(super) fn discard(self, pieces: &mut Pieces) {
-        pieces.give_back(self.data);
+    pub(super) fn discard(mut self, pieces: &mut Pieces) {
+        pieces.give_back(&mut self.data);
     }
 
-    pub(super) fn seal(self, pieces: &mut Pieces) -> Result<SealedRows, Damaged> {
+    pub(super) fn seal(mut self, pieces: &mut Pieces) -> Result<SealedRows, Damaged> {
         let mut rows = Vec::with_capacity(self.count as usize);
         let mut blocks = Vec::new();
         pieces.read(&self.data, 0, &mut blocks);
-        pieces.give_back(self.data);
+        pieces.give_back(&mut self.data);
         decode(&blocks, self.key, &mut rows)?;
         rows.extend(self.pending);
         rows.sort_by_key(|row| row.at);
@@ -195,8 +195,8 @@ impl Open {
     }
 
     /// Forgets its samples.
-    pub(super) fn discard(self, pieces: &mut Pieces) {
-        pieces.give_back(self.data);
+    pub(super) fn discard(mut self, pieces: &mut Pieces) {
+        pieces.give_back(&mut self.data);
     }
 
     pub(super) const fn has_pending(&self) -> bool {

@@ -96,7 +96,7 @@ impl Pieces {
         }
         let kept = len.div_ceil(PIECE);
         if kept == 0 {
-            return self.give_back(std::mem::replace(chain, Chain::EMPTY));
+            return self.give_back(chain);
         }
         let last = (1..kept).fold(chain.first, |place, _| self.piece(place).next);
         let rest = std::mem::replace(&mut self.piece_mut(last).next, NONE);
@@ -104,9 +104,9 @@ impl Pieces {
         (chain.last, chain.len) = (last, len as u32);
     }
 
-    /// Others may use the pieces.
-    pub(super) fn give_back(&mut self, chain: Chain) {
-        self.release(chain.first);
+    /// Others may use the pieces; nothing is left.
+    pub(super) fn give_back(&mut self, chain: &mut Chain) {
+        self.release(std::mem::replace(chain, Chain::EMPTY).first);
         if self.taken == 0 {
             *self = Self::default();
         }
@@ -184,8 +184,8 @@ mod tests {
                         chains[which].1.truncate(len);
                     }
                     Act::GiveBack(which) => {
-                        let (chain, _) = std::mem::replace(&mut chains[which], (Chain::EMPTY, Vec::new()));
-                        pieces.give_back(chain);
+                        pieces.give_back(&mut chains[which].0);
+                        chains[which].1.clear();
                     }
                 }
                 let mut needed = 0;
@@ -211,7 +211,7 @@ mod tests {
         for _ in 0..100 {
             let mut chain = Chain::EMPTY;
             pieces.append(&mut chain, &[7; 10_000]);
-            pieces.give_back(chain);
+            pieces.give_back(&mut chain);
         }
         assert_eq!(pieces.pages.len(), 1);
     }
