@@ -68,7 +68,16 @@ pub fn peak_memory() -> f64 {
 }
 
 fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// Processor time of the calling thread.
+pub fn cpu_of_thread() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
