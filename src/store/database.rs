@@ -30,8 +30,6 @@ const LARGEST_COMMIT: u64 = 4 << 20;
 const OVERHEAD_BYTES: u64 = 256 << 10;
 /// Page cache of the writer: what it writes it hardly ever reads again, and a larger cache only fills with it.
 const CACHE_KIB: u64 = 512;
-/// That of a reader: it reads every segment once.
-const READER_CACHE_KIB: u64 = 64;
 /// Bytes of the disk that the database leaves free when it is the disk that is full and not the budget: the log may
 /// outgrow its size for a moment.
 const SPARE_BYTES: u64 = 2 << 20;
@@ -212,14 +210,13 @@ pub(super) fn open_writer(path: &Path, budget: Budget, blocks: &Blocks) -> Resul
     Ok(db)
 }
 
-/// Opens the file for reading beside the writer. Its transactions are short: a long one would hold checkpoints back.
+/// Opens the file for reading beside the writer, in short transactions (a long one would hold checkpoints back), each row once.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let doing = format!("open {} for reading", path.display());
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .doing(&doing)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).doing(&doing)?;
-    let pragmas = format!("PRAGMA mmap_size = 0; PRAGMA cache_size = -{READER_CACHE_KIB}; PRAGMA query_only = 1;");
-    db.execute_batch(&pragmas).doing(&doing)?;
+    db.execute_batch("PRAGMA mmap_size = 0; PRAGMA cache_size = -64; PRAGMA query_only = 1;").doing(&doing)?;
     db.busy_timeout(std::time::Duration::from_secs(5)).doing(&doing)?;
     Ok(db)
 }
@@ -272,7 +269,12 @@ fn log_bytes(path: &Path) -> u64 {
 
 /// Pages of the file that hold something.
 pub(super) fn used_pages(db: &Connection) -> Result<u64, StoreError> {
-    Ok(pragma(db, "PRAGMA page_count")?.saturating_sub(free_pages(db)?))
+    Ok(pages(db)?.saturating_sub(free_pages(db)?))
+}
+
+/// Pages of the file.
+pub(super) fn pages(db: &Connection) -> Result<u64, StoreError> {
+    pragma(db, "PRAGMA page_count")
 }
 
 /// Pages of the file that hold nothing.

@@ -3,6 +3,7 @@
 //! The snapshot holds what must be remembered longer than records are kept: which parts of which windows are used, and
 //! which messages were taken. Damage is met record by record: what does not decode is reported and left out.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -57,6 +58,7 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
         kept: Kept::new(setup.keep.0, setup.keep.1),
         setup,
         budget,
+        held_to: Cell::new(0),
         names,
         bucketer: Bucketer::default(),
         redelivery: Redelivery::default(),

@@ -33,6 +33,7 @@ impl Rehearsal {
         let max_bytes = max_bytes.as_u64();
         let site = SiteName::new("rehearsal").expect("a sound name");
         let state = State {
+            held_to: Default::default(),
             setup: Setup {
                 site,
                 path,

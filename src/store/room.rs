@@ -58,17 +58,18 @@ impl Engine {
 
     /// How full the budget is.
     pub(super) fn fill(&self) -> Result<Fill, StoreError> {
-        let pages = self.db.query_row("PRAGMA page_count", [], |row| row.get(0)).doing("measure the database")?;
-        let setup = &self.state.setup;
+        let (pages, setup) = (database::pages(&self.db)?, &self.state.setup);
         Fill::of(&self.db, &self.state, self.state.budget.on_disk(&setup.path, pages, &setup.blocks))
     }
 
     /// Holds SQLite to the budget, or to what the disk has room for; on a full disk the log must not outgrow its size.
     pub(super) fn limit(&self) -> Result<Budget, StoreError> {
-        let pragma = |text: &str| self.db.query_row(text, [], |row| row.get::<_, u64>(0)).doing("measure the database");
         let path = &self.state.setup.path;
-        let budget = self.state.budget.on_disk(path, pragma("PRAGMA page_count")?, &self.state.setup.blocks);
-        pragma(&format!("PRAGMA max_page_count = {}", budget.max_pages))?;
+        let budget = self.state.budget.on_disk(path, database::pages(&self.db)?, &self.state.setup.blocks);
+        if self.state.held_to.replace(budget.max_pages) != budget.max_pages {
+            let held = self.db.pragma_update(None, "max_page_count", budget.max_pages);
+            held.doing("hold the database to its budget")?;
+        }
         if database::is_disk_short(path) {
             let (frames, copied) = database::log_frames(&self.db)?;
             if frames * 2 > budget.checkpoint_frames() && frames > copied {

@@ -1,5 +1,6 @@
 //! What the store keeps in memory: a mirror of the disk that is thrown away and read back whenever a commit fails.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ const MAX_DRIFT: Duration = Duration::from_secs(1);
 pub(super) struct State {
     pub setup: Setup,
     pub budget: Budget,
+    /// Pages that SQLite is held to.
+    pub held_to: Cell<u64>,
     pub names: Names,
     pub bucketer: Bucketer,
     pub redelivery: Redelivery,
