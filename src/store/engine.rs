@@ -31,9 +31,9 @@ use crate::stats::StoreStats;
 
 /// Most buckets sealed in one commit: thousands of sensors share a window's end, and a commit must stay short.
 const MAX_SEALS: usize = 512;
-/// Memory for the samples in open buckets above which the largest are sealed: ten thousand sensors with some 110 samples
+/// Memory for the samples in open buckets above which the largest are sealed: ten thousand sensors with some 90 samples
 /// each.
-const MAX_OPEN_BYTES: usize = 5 << 19;
+const MAX_OPEN_BYTES: usize = 2 << 20;
 /// By how much the clock must go back to count as set: less is the kernel's own adjustment.
 const STEP_BACK: Duration = Duration::from_secs(1);
 /// What the engine needs to know.
