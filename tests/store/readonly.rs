@@ -63,6 +63,10 @@ fn numbers(card: &Ext4) -> Vec<i64> {
 fn ext4_that_finds_an_error_stops_the_receipts_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut card) = card(folder.path()) else { return };
+    if !card.can_find_error() {
+        eprintln!("NOT TESTED: no file system error can be set off here");
+        return;
+    }
     let mut next = 0;
     for round in 0..3 {
         let acknowledged = runtime().block_on(async {

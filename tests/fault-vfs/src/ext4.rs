@@ -67,8 +67,17 @@ impl Ext4 {
 
     /// It finds an error, and does what its option `errors=` says.
     pub fn find_error(&self) -> io::Result<()> {
+        fs::write(self.trigger(), "drill\n")
+    }
+
+    /// Whether it can be made to find one: not where the kernel's settings are mounted read-only.
+    pub fn can_find_error(&self) -> bool {
+        fs::OpenOptions::new().write(true).open(self.trigger()).is_ok()
+    }
+
+    fn trigger(&self) -> PathBuf {
         let name = self.device.file_name().unwrap_or_default();
-        fs::write(Path::new("/sys/fs/ext4").join(name).join("trigger_fs_error"), "drill\n")
+        Path::new("/sys/fs/ext4").join(name).join("trigger_fs_error")
     }
 
     /// Mounts it with other options where it is. The kernel refuses `ro` while anybody has a file open for writing.
