@@ -98,6 +98,10 @@ fn a_store_is_verified_beside_the_daemon_and_a_damaged_one_is_salvaged() {
     assert!(warned.status.success(), "{}", text(&warned));
     let into = daemon.folder().join("salvaged.db");
     let salvaged = daemon.tipbucket(&["verify", "--salvage", path.to_str().unwrap(), "--into", into.to_str().unwrap()]);
-    assert!(text(&salvaged).contains("rows were brought back"), "{}", text(&salvaged));
-    assert!(salvaged.status.success(), "{}", text(&salvaged));
+    let told = text(&salvaged);
+    assert!(told.contains("rows were brought back"), "{told}");
+    // Where the damage fell into the bytes of a segment rather than into SQLite's own, it comes along, and is named.
+    let faults: Vec<&str> = told.lines().filter(|line| line.starts_with("FAULT")).collect();
+    assert!(faults.iter().all(|fault| fault.starts_with("FAULT segment")), "{told}");
+    assert_eq!((salvaged.status.success(), told.contains("sound")), (faults.is_empty(), faults.is_empty()), "{told}");
 }

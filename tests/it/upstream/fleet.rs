@@ -8,7 +8,7 @@ use tipbucket::model::Timestamp;
 use tipbucket::upstream::{Config, Document, Gap, Mode, Orders, TroubleKind, Tuning, Vitals};
 
 use super::{STORE, bucket, config, fates, patient, trouble, upstream, with};
-use crate::support::mongo;
+use crate::support::{mongo, patience};
 
 #[tokio::test]
 async fn a_gateway_has_one_document_and_reads_its_orders() {
@@ -63,8 +63,10 @@ async fn measurements_go_into_a_time_series_collection_once() {
         let stored = server.documents(&database, "readings_ts").await;
         stored.iter().map(|row| row.get_object_id("_id").unwrap().to_hex()).collect()
     };
+    // It counts from the start of the upstream, and what follows must reach the first delivery before it is over.
+    let quarantine = patience(Duration::from_secs(2));
     for round in 0..3 {
-        let tuning = Tuning { quarantine: Duration::from_millis(300), ..patient() };
+        let tuning = Tuning { quarantine, ..patient() };
         let mut upstream = with(config.clone(), tuning);
         assert_eq!(upstream.greet().await.trouble, None);
         let context = upstream.context(STORE);
@@ -72,7 +74,7 @@ async fn measurements_go_into_a_time_series_collection_once() {
             [bucket("a", 0, &[1.0, 2.0]), bucket("b", 0, &[3.0])].map(|bucket| Document::of(&bucket, &context));
         let report = upstream.deliver(&mut sent, STORE).await;
         assert_eq!((fates(&report).as_str(), trouble(&report).0), ("--", TroubleKind::Transient), "{round}");
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(quarantine).await;
         assert_eq!(fates(&upstream.deliver(&mut sent, STORE).await), "dd", "{round}");
         let ids = ids().await;
         assert_eq!((ids.len(), ids.iter().collect::<HashSet<_>>().len()), (3, 3), "{round}");
