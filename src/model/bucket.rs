@@ -21,10 +21,14 @@ impl Sample {
 
     /// As [`Sample::document_bytes`], of fields that are not in a sample yet.
     pub fn bytes_of(fields: &Fields) -> u32 {
+        Self::bytes_with(fields.iter().map(|(name, value)| (name.as_str().len(), value)))
+    }
+
+    /// As [`Sample::document_bytes`], of values and the lengths of their names.
+    pub fn bytes_with<'a>(fields: impl Iterator<Item = (usize, &'a Value)>) -> u32 {
         // Element type and index, sub-document length and end, `t` as a date.
         const FRAME: usize = 1 + 6 + 4 + 1 + 1 + 2 + 8;
         let fields: usize = fields
-            .iter()
             .map(|(name, value)| {
                 let value = match value {
                     Value::F64(_) | Value::I64(_) => 8,
@@ -32,7 +36,7 @@ impl Sample {
                     Value::Bool(_) => 1,
                     Value::Text(text) => 4 + text.len() + 1,
                 };
-                1 + name.as_str().len() + 1 + value
+                1 + name + 1 + value
             })
             .sum();
         (FRAME + fields) as u32

@@ -80,6 +80,17 @@ impl<'a> Reader<'a> {
         Err(Damaged("integer without an end"))
     }
 
+    /// Passes over so many integers.
+    pub fn skip_varints(&mut self, n: usize) -> Result<(), Damaged> {
+        if n == 0 {
+            return Ok(());
+        }
+        let mut ends = self.0.iter().enumerate().filter(|(_, byte)| **byte < 0x80);
+        let (last, _) = ends.nth(n - 1).ok_or(Damaged("bytes end early"))?;
+        self.0 = &self.0[last + 1..];
+        Ok(())
+    }
+
     /// A signed integer.
     pub fn signed(&mut self) -> Result<i64, Damaged> {
         let raw = self.varint()?;

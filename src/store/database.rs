@@ -12,6 +12,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::blocks::Blocks;
+use super::engine::Setup;
 use super::error::Doing;
 use super::{StoreError, schema, wal, wear};
 
@@ -62,15 +63,15 @@ impl Budget {
         Self::of(max_bytes.min(disk_room(path)))
     }
 
-    /// What is left of it while the disk has less room, for a file of so many pages. The file stops growing as long as a
+    /// What is left of it while the disk has only so many bytes free, for a file of so many pages. The file stops growing as long as a
     /// checkpoint still fits: if none did, nothing could be written any more, not even that buckets are delivered, which is
     /// what makes room.
-    pub(super) fn on_disk(self, path: &Path, pages: u64, blocks: &Blocks) -> Self {
+    pub(super) fn on_disk(self, pages: u64, free: u64, setup: &Setup) -> Self {
         // The log may outgrow its size for a moment.
-        let free = free_bytes(path).saturating_sub(SPARE_BYTES);
-        match blocks.ahead(pages * PAGE_BYTES, self.max_pages * PAGE_BYTES, free) {
+        let ours = free.saturating_sub(SPARE_BYTES);
+        match setup.blocks.ahead(pages * PAGE_BYTES, self.max_pages * PAGE_BYTES, ours) {
             Some(there) => Self { max_pages: self.max_pages.min((there / PAGE_BYTES).max(pages)), ..self },
-            None => self.within(free_bytes(path), allocated(path), pages),
+            None => self.within(free, allocated(&setup.path), pages),
         }
     }
 
@@ -99,13 +100,13 @@ pub(super) fn allocated(path: &Path) -> u64 {
 }
 
 /// Bytes that are free where `path` lies, for the likes of us.
-fn free_bytes(path: &Path) -> u64 {
+pub(super) fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Whether the log could not outgrow its size: then it must be copied into the file before it is full.
-pub(super) fn is_disk_short(path: &Path) -> bool {
-    free_bytes(path) < SPARE_BYTES
+pub(super) const fn is_disk_short(free: u64) -> bool {
+    free < SPARE_BYTES
 }
 
 /// What the lock file says once a store of ours was open at its path.
@@ -265,26 +266,6 @@ fn log_bytes(path: &Path) -> u64 {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     fs::metadata(log).map_or(0, |log| log.len())
-}
-
-/// Pages of the file that hold something.
-pub(super) fn used_pages(db: &Connection) -> Result<u64, StoreError> {
-    Ok(pages(db)?.saturating_sub(free_pages(db)?))
-}
-
-/// Pages of the file.
-pub(super) fn pages(db: &Connection) -> Result<u64, StoreError> {
-    pragma(db, "PRAGMA page_count")
-}
-
-/// Pages of the file that hold nothing.
-pub(super) fn free_pages(db: &Connection) -> Result<u64, StoreError> {
-    pragma(db, "PRAGMA freelist_count")
-}
-
-fn pragma(db: &Connection, sql: &str) -> Result<u64, StoreError> {
-    let count = db.prepare_cached(sql).and_then(|mut count| count.query_row([], |row| row.get(0)));
-    count.doing("measure the database")
 }
 
 /// Writes a large row and takes it back: the log keeps the size.

@@ -17,6 +17,7 @@ use super::ledger::REASONS;
 use super::quarantine::Salvage;
 use super::quota::Fill;
 use super::record::Record;
+use super::room::Room;
 use super::schema::META_SALVAGE;
 use super::state::State;
 use super::waiting::TurnedAwayLoss;
@@ -166,20 +167,25 @@ impl Engine {
     /// no use, unless it [is sound](Self::is_sound): it found no room before it began.
     pub(super) fn commit(&mut self, batch: &Batch, now: Timestamp) -> Result<Report, StoreError> {
         self.sound = false;
-        if !batch.only_settle && !self.find_room(batch, now)? {
+        let room = if batch.only_settle { Some(self.room()?) } else { self.find_room(batch, now)? };
+        let Some(room) = room else {
             self.sound = true;
             return Err(StoreError::Full { doing: "take readings".to_owned() });
-        }
-        let mut report = self.write(batch, now, false)?;
+        };
+        let mut report = self.write_in(room, batch, now, false)?;
         report.join(std::mem::take(&mut self.made));
         Ok(report)
     }
 
     /// One transaction; `wants_room`: also if there is nothing to write but room to be made.
     pub(super) fn write(&mut self, batch: &Batch, now: Timestamp, wants_room: bool) -> Result<Report, StoreError> {
-        let budget = self.limit()?;
+        let room = self.room()?;
+        self.write_in(room, batch, now, wants_room)
+    }
+
+    fn write_in(&mut self, room: Room, batch: &Batch, now: Timestamp, wants_room: bool) -> Result<Report, StoreError> {
         self.sound = false;
-        self.state.is_tight = wants_room || Fill::of(&self.db, &self.state, budget)?.is_tight();
+        self.state.is_tight = wants_room || room.fill.is_tight();
         let mut report = Report::default();
         let (mut release, mut overdue) = (None, Vec::new());
         if !batch.only_settle {
@@ -218,8 +224,8 @@ impl Engine {
         }
         batch.orders.iter().try_for_each(|order| orders::carry_out(&tx, &mut self.state, *order))?;
         let believed = self.state.believed(now);
-        self.state.kept.make_room(&tx, budget, believed)?;
-        (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, budget)?;
+        self.state.kept.make_room(&tx, room.budget, believed)?;
+        (report.thinned, report.evicted) = quota::make_room(&tx, &mut self.state, room.budget)?;
         self.state.names.save(&tx)?;
         self.state.write_lazy(&tx, &overdue, &mut record)?;
         for segment in &segments {
@@ -342,10 +348,6 @@ impl Engine {
         }
         stats.held.set(gauge(self.state.held_samples()));
         self.tell_backlog(stats);
-        // Not worth failing for: the next commit meets the same trouble and reports it.
-        if let Ok(bytes) = self.bytes() {
-            stats.bytes.set(gauge(bytes));
-        }
         stats.max_bytes.set(gauge(self.state.setup.max_bytes + self.state.setup.beside));
     }
 
@@ -362,13 +364,6 @@ impl Engine {
         let (frames, copied) = database::log_frames(&self.db)?;
         self.wear.committed(frames);
         Ok(frames >= self.state.budget.checkpoint_frames() && frames > copied)
-    }
-
-    /// Bytes of the database in use, of its log, of what may lie beside it, and of damaged files that were set aside.
-    fn bytes(&self) -> Result<u64, StoreError> {
-        let pages = database::used_pages(&self.db)?;
-        let State { setup, budget, aside, .. } = &self.state;
-        Ok(pages * database::PAGE_BYTES + budget.wal_bytes + setup.beside + aside.bytes)
     }
 
     /// The last act: what a next start needs is brought together, and the log is copied into the file.

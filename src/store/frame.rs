@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use zstd::bulk::Compressor;
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::model::varint::{Damaged, Reader};
 
@@ -19,6 +19,9 @@ const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 /// Kept, since to set one up costs more than to compress a commit. The writer is the only one who does so all the time.
 static COMPRESSOR: LazyLock<Mutex<Option<Compressor<'static>>>> =
     LazyLock::new(|| Mutex::new(Compressor::new(ZSTD_LEVEL).ok()));
+/// Kept for the same reason.
+static DECOMPRESSOR: LazyLock<Mutex<Option<Decompressor<'static>>>> =
+    LazyLock::new(|| Mutex::new(Decompressor::new().ok()));
 
 /// Frames a payload.
 pub(super) fn seal(payload: &[u8]) -> Vec<u8> {
@@ -37,8 +40,32 @@ pub(super) fn seal(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Checks a frame and gives back its payload.
-pub(super) fn open(frame: &[u8]) -> Result<Cow<'_, [u8]>, Damaged> {
+/// A frame that is as it was written, not yet unpacked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked<'a> {
+    body: &'a [u8],
+    is_packed: bool,
+    /// Bytes of its payload.
+    pub len: usize,
+}
+
+impl<'a> Checked<'a> {
+    /// Its payload.
+    pub(super) fn unpack(self) -> Result<Cow<'a, [u8]>, Damaged> {
+        if !self.is_packed {
+            return Ok(Cow::Borrowed(self.body));
+        }
+        let mut decompressor = DECOMPRESSOR.lock().unwrap_or_else(PoisonError::into_inner);
+        let unpacked = decompressor.as_mut().and_then(|one| one.decompress(self.body, self.len).ok());
+        unpacked
+            .filter(|payload| payload.len() == self.len)
+            .map(Cow::Owned)
+            .ok_or(Damaged("zstd frame does not unpack"))
+    }
+}
+
+/// Checks a frame.
+pub(super) fn check(frame: &[u8]) -> Result<Checked<'_>, Damaged> {
     let mut input = Reader::new(frame);
     let crc = u32::from_le_bytes(input.array()?);
     if crc32fast::hash(input.rest()) != crc {
@@ -47,15 +74,20 @@ pub(super) fn open(frame: &[u8]) -> Result<Cow<'_, [u8]>, Damaged> {
     if input.byte()? != VERSION {
         return Err(Damaged("unknown version of the frame"));
     }
-    if input.byte()? & FLAG_ZSTD == 0 {
-        return Ok(Cow::Borrowed(input.rest()));
+    let is_packed = input.byte()? & FLAG_ZSTD != 0;
+    let body = input.rest();
+    if !is_packed {
+        return Ok(Checked { body, is_packed, len: body.len() });
     }
-    let size = zstd::zstd_safe::get_frame_content_size(input.rest())
-        .ok()
-        .flatten()
-        .ok_or(Damaged("zstd frame without a size"))?;
-    let size = usize::try_from(size).ok().filter(|&n| n <= MAX_PAYLOAD_BYTES).ok_or(Damaged("zstd frame too large"))?;
-    zstd::bulk::decompress(input.rest(), size).map(Cow::Owned).map_err(|_| Damaged("zstd frame does not unpack"))
+    let size = zstd::zstd_safe::get_frame_content_size(body).ok().flatten();
+    let size = size.ok_or(Damaged("zstd frame without a size"))?;
+    let len = usize::try_from(size).ok().filter(|&n| n <= MAX_PAYLOAD_BYTES);
+    Ok(Checked { body, is_packed, len: len.ok_or(Damaged("zstd frame too large"))? })
+}
+
+/// Checks a frame and gives back its payload.
+pub(super) fn open(frame: &[u8]) -> Result<Cow<'_, [u8]>, Damaged> {
+    check(frame)?.unpack()
 }
 
 #[cfg(test)]
@@ -66,7 +98,7 @@ mod tests {
     fn frames_survive_and_a_flipped_bit_is_seen() {
         for payload in [vec![], vec![7; 10], vec![7; 5000], (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect()] {
             let mut frame = seal(&payload);
-            assert_eq!(&*open(&frame).unwrap(), &payload);
+            assert_eq!((&*open(&frame).unwrap(), check(&frame).unwrap().len), (&*payload, payload.len()));
             for place in [0, 4, frame.len() - 1] {
                 frame[place] ^= 1;
                 assert!(open(&frame).is_err());

@@ -18,7 +18,7 @@ use super::{SegmentId, StoreError, schema};
 use crate::clock::{Moment, WhenUnsynced};
 use crate::model::bucketer::{Arrival, BucketKey, sensor_of};
 use crate::model::codec::Row;
-use crate::model::{ClockState, LossReason, Sample, Timestamp};
+use crate::model::{ClockState, LossReason, Timestamp};
 
 /// Samples of open held buckets that are released in one commit, about: a row of `held` holds as many.
 const RELEASE_SAMPLES: usize = 20_000;
@@ -172,7 +172,7 @@ impl State {
         let Some((clock, shift)) = self.verdict(&moment, row.boot, row.loss.first) else { return Ok(None) };
         let mut select = db.prepare_cached("SELECT data FROM held WHERE id = ?1").doing("read what is held")?;
         let data: Vec<u8> = select.query_row([row.id], |row| row.get(0)).doing("read what is held")?;
-        let rows = segment::open(SegmentId(0), &data, &self.names.reader()).and_then(|parcel| {
+        let rows = segment::open(SegmentId(0), data, &self.names.reader()).and_then(|parcel| {
             let rows = parcel.buckets.iter().map(|bucket| bucket.0.rows()).collect::<Result<Vec<_>, _>>();
             rows.map_err(StoreError::damaged(format!("held row {}", row.id)))
         });
@@ -248,7 +248,7 @@ impl State {
         }
         for mut row in rows {
             row.at = row.at.shifted(shift);
-            let weight = names.sample(&row).map_or(64, |sample| Sample::bytes_of(&sample.fields));
+            let weight = names.weight(&row);
             if place(&mut self.bucketer, policy, sensor, (&mut row, weight), arrival, true).is_none() {
                 self.accounts.was_duplicate();
             }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::database::{self, Budget};
+use super::database::Budget;
 use super::error::Doing;
 use super::names::Names;
 use super::pack::{self, Entry, Listed, Packed};
+use super::pages::Pages;
 use super::rollups::RowRollup;
 use super::{Parcel, SegmentId, StoreError, frame, segment};
 use crate::model::bucketer::BucketKey;
@@ -102,7 +103,7 @@ impl Kept {
             let listed = pack::list(id, &data).unwrap_or_default();
             if listed.iter().all(|listed| !listed.rollup.is_empty()) {
                 listed.iter().for_each(|listed| self.gather(listed, now));
-            } else if let Ok(parcel) = pack::open(SegmentId(id), &data, &names.reader()) {
+            } else if let Ok(parcel) = pack::open(SegmentId(id), data, &names.reader()) {
                 self.gather_unpacked(&listed, &parcel, names, now);
             }
         }
@@ -160,7 +161,7 @@ impl Kept {
             if self.raw.oldest(db)?.is_none() && self.rollups.oldest(db)?.is_none() {
                 break;
             }
-            if database::used_pages(db)? * 100 <= budget.max_pages * LIMIT_PERCENT {
+            if Pages::of(db)?.used() * 100 <= budget.max_pages * LIMIT_PERCENT {
                 break;
             }
             if !self.raw.delete_oldest(db)? {

@@ -2,12 +2,13 @@
 //!
 //! The runtime's threads for blocking work take turns, and the C library gives each a heap of its own, which keeps what a
 //! commit needed for a moment: four threads would keep it four times. One of them waits while the lane works, so that the
-//! runtime knows of the work, at its end as well.
+//! runtime knows of the work, at its end as well; what comes out goes straight to who waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tracing::dispatcher;
 
@@ -37,13 +38,19 @@ impl Lane {
 
     /// Has this done, and waits for it. `Closed` if it panicked.
     pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Closed> {
-        let lane = self.0.clone();
-        let wait = move || {
-            let (to, done) = mpsc::sync_channel(1);
-            lane.send(Box::new(move || drop(to.send(work())))).map_err(|_| Closed)?;
-            done.recv().map_err(|_| Closed)
+        let (to, done) = oneshot::channel();
+        let (works, rests) = mpsc::channel::<()>();
+        let work = move || {
+            // Dropped at the end, also of a panic.
+            let _works = works;
+            // Who does not wait any more need not know.
+            drop(to.send(work()));
         };
-        spawn_blocking(wait).await.map_err(|_| Closed)?
+        self.0.send(Box::new(work)).map_err(|_| Closed)?;
+        let known = spawn_blocking(move || rests.recv());
+        let done = done.await.map_err(|_| Closed);
+        drop(known);
+        done
     }
 }
 

@@ -12,6 +12,8 @@ use crate::model::{FieldName, Fields, Reading, Sample, SensorName};
 
 /// Most field names of one site: a flood of invented keys in payloads must not fill memory.
 const MAX_FIELD_NAMES: usize = 32_768;
+/// Length of a name that is not known, about.
+const UNKNOWN_NAME_BYTES: usize = 16;
 
 /// No number is as large: a bound on what damaged bytes can ask for.
 const MAX_NUMBER: usize = 16 << 20;
@@ -188,15 +190,11 @@ impl NameReader {
         Some(samples)
     }
 
-    /// A row as a sample; `None` if it has a field without a name.
-    pub(super) fn sample(&self, row: &Row) -> Option<Sample> {
+    /// Bytes that a row adds to its document; about as many, should it have a field without a name.
+    pub(super) fn weight(&self, row: &Row) -> u32 {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let fields: Option<Fields> = row
-            .fields
-            .iter()
-            .map(|(id, value)| Some((known.fields.get(*id as usize)?.clone(), value.clone())))
-            .collect();
-        Some(Sample { at: row.at, fields: fields? })
+        let length = |id: u32| known.fields.get(id as usize).map_or(UNKNOWN_NAME_BYTES, |name| name.as_str().len());
+        Sample::bytes_with(row.fields.iter().map(|(id, value)| (length(*id), value)))
     }
 }
 

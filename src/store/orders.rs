@@ -145,7 +145,7 @@ pub(super) fn carry_out(db: &Connection, state: &mut State, order: Order) -> Res
         let sql = "SELECT packed, place FROM dead_letter WHERE id = ?1 AND packed IS NOT NULL";
         let found = db.query_row(sql, [id], |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, String>(1)?)));
         let Some((packed, place)) = found.optional().doing("read a dead letter")? else { return Ok(()) };
-        let parcel = match segment::open(SegmentId(0), &packed, &state.names.reader()) {
+        let parcel = match segment::open(SegmentId(0), packed.clone(), &state.names.reader()) {
             Ok(parcel) if parcel.buckets.len() == 1 => parcel,
             _ => {
                 tracing::error!("dead letter {id} cannot be sent again: what is stored of it is damaged");

@@ -71,7 +71,7 @@ impl Outlet {
         let waiting = self.pool.next(after, until);
         let row = self.read(after, waiting.as_ref().map_or(until, |(id, _)| *id)).await?;
         Ok(match (row, waiting) {
-            (Some((id, data)), _) => Some((id, segment::open(SegmentId(id), &data, &self.names))),
+            (Some((id, data)), _) => Some((id, segment::open(SegmentId(id), data, &self.names))),
             (None, Some((id, packed))) => Some((id, packed.parcel(SegmentId(id), &self.names))),
             (None, None) => None,
         })

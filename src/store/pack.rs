@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::body::Body;
 use super::ledger::Loss;
 use super::names::{NameReader, Names};
 use super::record::{put_key, read_key};
@@ -142,7 +143,7 @@ impl Packed {
     /// What is drawn of it for delivery.
     pub(super) fn parcel(&self, id: SegmentId, names: &NameReader) -> Result<Parcel, StoreError> {
         let listed = listed(&self.head).map_err(StoreError::damaged(format!("segment {}", id.0)))?;
-        parcel(id, listed, &self.body, names)
+        parcel(id, listed, &Body::Plain(Arc::clone(&self.body)), names)
     }
 
     /// Its buckets without their samples.
@@ -217,15 +218,17 @@ pub(super) fn list(id: u64, data: &[u8]) -> Result<Vec<Listed>, StoreError> {
     read().map_err(StoreError::damaged(format!("segment {id}")))
 }
 
-/// Opens a segment.
-pub(super) fn open(id: SegmentId, data: &[u8], names: &NameReader) -> Result<Parcel, StoreError> {
+/// Opens a segment. Its checksums are compared at once; its samples are unpacked where the first of them is wanted.
+pub(super) fn open(id: SegmentId, data: Vec<u8>, names: &NameReader) -> Result<Parcel, StoreError> {
     let damaged = || StoreError::damaged(format!("segment {}", id.0));
-    let Some((head, body)) = frames(data).map_err(damaged())? else {
-        let payload: Arc<[u8]> = frame::open(data).map_err(damaged())?.into();
-        return parcel(id, listed_by_first_release(&payload).map_err(damaged())?, &payload, names);
+    let Some((head, body)) = frames(&data).map_err(damaged())? else {
+        let payload = frame::open(&data).map_err(damaged())?;
+        let listed = listed_by_first_release(&payload).map_err(damaged())?;
+        return parcel(id, listed, &Body::Plain(payload.into()), names);
     };
     let head = frame::open(head).and_then(|head| listed(&head)).map_err(damaged())?;
-    parcel(id, head, &frame::open(body).map_err(damaged())?.into(), names)
+    let from = data.len() - body.len();
+    parcel(id, head, &Body::framed(data, from).map_err(damaged())?, names)
 }
 
 fn listed_by_first_release(payload: &[u8]) -> Result<Vec<Listed>, Damaged> {
@@ -241,7 +244,7 @@ fn listed_by_first_release(payload: &[u8]) -> Result<Vec<Listed>, Damaged> {
     Ok(entries)
 }
 
-fn parcel(id: SegmentId, listed: Vec<Listed>, body: &Arc<[u8]>, names: &NameReader) -> Result<Parcel, StoreError> {
+fn parcel(id: SegmentId, listed: Vec<Listed>, body: &Body, names: &NameReader) -> Result<Parcel, StoreError> {
     if listed.iter().any(|listed| listed.block.end > body.len()) {
         return Err(StoreError::damaged(format!("segment {}", id.0))(Damaged("block out of range")));
     }
@@ -251,7 +254,7 @@ fn parcel(id: SegmentId, listed: Vec<Listed>, body: &Arc<[u8]>, names: &NameRead
         late: listed.flags & 1 != 0,
         clock: ClockState::of_code(listed.flags >> 4),
         thinned: listed.flags & THINNED != 0,
-        body: Arc::clone(body),
+        body: body.clone(),
         block: listed.block,
         rollup: listed.rollup,
         names: names.clone(),
@@ -267,7 +270,7 @@ pub(super) struct Entry {
     late: bool,
     clock: ClockState,
     thinned: bool,
-    body: Arc<[u8]>,
+    body: Body,
     block: Range<usize>,
     rollup: Vec<u8>,
     names: NameReader,
@@ -277,10 +280,12 @@ impl Entry {
     pub(super) fn unpack(&self) -> Result<SealedBucket, StoreError> {
         let damaged = || StoreError::damaged(format!("bucket of sensor {}", self.key.sensor));
         let sensor = self.names.sensor(self.key.sensor).ok_or(Damaged("sensor without a name")).map_err(damaged())?;
+        let block = self.block().map_err(damaged())?;
         let (samples, rollup) = if self.thinned {
-            (Vec::new(), Some(thin::decode(self.bytes(), &self.names).map_err(damaged())?))
+            (Vec::new(), Some(thin::decode(block, &self.names).map_err(damaged())?))
         } else {
-            (self.unpack_samples().map_err(damaged())?, None)
+            let (_, rows) = self.rows().map_err(damaged())?;
+            (self.names.samples(rows).ok_or(Damaged("field without a name")).map_err(damaged())?, None)
         };
         Ok(SealedBucket {
             sensor,
@@ -297,13 +302,8 @@ impl Entry {
     /// Its key and its samples as rows.
     pub(super) fn rows(&self) -> Result<(BucketKey, Vec<codec::Row>), Damaged> {
         let mut rows = Vec::new();
-        codec::decode(&mut Reader::new(self.bytes()), self.key.window.start(), &mut rows)?;
+        codec::decode(&mut Reader::new(self.block()?), self.key.window.start(), &mut rows)?;
         Ok((self.key, rows))
-    }
-
-    fn unpack_samples(&self) -> Result<Vec<Sample>, Damaged> {
-        let (_, rows) = self.rows()?;
-        self.names.samples(rows).ok_or(Damaged("field without a name"))
     }
 
     /// A segment of this bucket alone.
@@ -330,9 +330,13 @@ impl Entry {
         self.names.sensor(self.key.sensor)
     }
 
-    /// Its compact form.
+    fn block(&self) -> Result<&[u8], Damaged> {
+        self.body.blocks().map(|blocks| &blocks[self.block.clone()])
+    }
+
+    /// Its compact form; what there is of it, if it does not unpack.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.body[self.block.clone()]
+        self.block().unwrap_or_else(|_| self.body.raw())
     }
 
     /// How many samples it holds.

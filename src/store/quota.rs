@@ -6,9 +6,10 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database::{self, Budget, PAGE_BYTES};
+use super::database::{Budget, PAGE_BYTES};
 use super::error::Doing;
 use super::ledger::Loss;
+use super::pages::Pages;
 use super::quarantine;
 use super::state::State;
 use super::{SegmentId, StoreError, WhenFull, segment, thin};
@@ -40,9 +41,9 @@ pub(super) struct Fill {
 
 impl Fill {
     /// Measures it. A set of damaged files that is still being read out is not counted: its rows are on their way here.
-    pub(super) fn of(db: &Connection, state: &State, budget: Budget) -> Result<Self, StoreError> {
+    pub(super) fn of(pages: Pages, state: &State, budget: Budget) -> Self {
         let aside = if state.aside.is_busy { 0 } else { state.aside.bytes.div_ceil(PAGE_BYTES) };
-        Ok(Self { used: database::used_pages(db)? + aside, most: budget.max_pages.max(1) })
+        Self { used: pages.used() + aside, most: budget.max_pages.max(1) }
     }
 
     /// In percent.
@@ -103,7 +104,7 @@ pub(super) fn can_make_room(state: &State) -> bool {
 pub(super) fn make_room(db: &Connection, state: &mut State, budget: Budget) -> Result<(u64, u64), StoreError> {
     let (mut thinned, mut evicted) = (0, 0);
     for _ in 0..MAX_SEGMENTS {
-        if !Fill::of(db, state, budget)?.is_high() {
+        if !Fill::of(Pages::of(db)?, state, budget).is_high() {
             break;
         }
         // From what is needed least to what is needed most.
@@ -144,7 +145,7 @@ fn evict_oldest(db: &Connection, state: &mut State) -> Result<Option<u32>, Store
     });
     let Some((id, mut left, data)) = oldest.optional().doing("read the oldest segment")? else { return Ok(None) };
     // Of a thinned bucket the samples are in the ledger already; that its rollup goes too is told with a count of 0.
-    if let Ok(parcel) = segment::open(SegmentId(id), &data, &state.names.reader()) {
+    if let Ok(parcel) = segment::open(SegmentId(id), data, &state.names.reader()) {
         for bucket in &parcel.buckets {
             let loss = bucket.0.loss();
             let samples = left.samples.min(loss.samples);

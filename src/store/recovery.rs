@@ -16,21 +16,21 @@ use super::error::Doing;
 use super::held::Held;
 use super::journal::{Journal, Replay, Stored};
 use super::kept::Kept;
-use super::lazy::{Lazy, Thawing};
+use super::lazy::Lazy;
 use super::ledger::{Ledger, Losses};
 use super::names::{self, NameReader, Names};
 use super::quarantine::Aside;
 use super::record::{self, Record, put_key, read_key};
 use super::redelivery::Redelivery;
+use super::replay::{self, Replaying};
 use super::reserve::Reserve;
 use super::schema::{META_SALVAGE, META_SNAPSHOT, META_STORE_ID};
 use super::state::State;
 use super::wear::Wear;
 use super::{StoreError, frame, segment};
 use crate::model::bucketer::{BucketKey, Bucketer, Group, Open, Opened, sensor_of};
-use crate::model::codec::Row;
 use crate::model::varint::{self, Damaged, Reader};
-use crate::model::{ClockState, Sample, SensorName, Timestamp, Used};
+use crate::model::{ClockState, SensorName, Timestamp, Used};
 
 /// Most sensors in a snapshot: a bound on what damaged bytes can ask for.
 const MAX_SENSORS: usize = 16 << 20;
@@ -85,19 +85,17 @@ pub(super) fn rebuild(db: &Connection, setup: Setup, budget: Budget, reader: &Na
     };
     let mut known = load_snapshot(db, &mut state)?;
     let spilled_until = load_spills(db, &mut state)?;
-    let mut thawing = Thawing::default();
+    let mut replaying = Replaying::of(db, &records, spilled_until)?;
     for stored in records {
-        let (seq, bytes) = (stored.seq, stored.read(db)?);
-        let decoded = bytes.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
-        let replayed = decoded.and_then(|record| {
+        let replayed = replay::read(db, &stored)?.and_then(|record| {
             known = record.accounts.or(known);
-            replay(&mut state, seq, &record, &spilled_until, &mut thawing)
+            replaying.apply(&mut state, stored.seq, &record)
         });
         if let Err(why) = replayed {
-            state.damaged(format!("journal record {seq} is damaged and left out: {why}"));
+            state.damaged(format!("journal record {} is damaged and left out: {why}", stored.seq));
         }
     }
-    state.lazy.recovered(thawing, &mut state.bucketer)?;
+    state.lazy.recovered(replaying.finish(), &mut state.bucketer)?;
     state.redelivery.started();
     (state.accounts, state.has_accounts) = (known.unwrap_or_default(), known.is_some());
     Ok(state)
@@ -125,8 +123,7 @@ fn backlog(db: &Connection, newest: Option<Stored>) -> Result<Count, StoreError>
         .query_row("SELECT EXISTS (SELECT 1 FROM meta WHERE id = ?1)", [META_SALVAGE], |row| row.get(0))
         .doing("read what was brought back")?;
     let Some(stored) = newest.filter(|_| !salvaged) else { return segment::count(db) };
-    let record = stored.read(db)?.and_then(|bytes| Record::decode(&frame::open(&bytes)?));
-    match record {
+    match replay::read(db, &stored)? {
         Ok(Record { segments: Some(segments), backlog, accounts: Some(accounts), .. }) => {
             Ok(Count { segments, buckets: backlog, samples: accounts.stored })
         }
@@ -225,9 +222,8 @@ fn load_spills(db: &Connection, state: &mut State) -> Result<HashMap<BucketKey, 
         state.next_spill = state.next_spill.max(id);
         let restored = frame::open(data).and_then(|payload| {
             let (seq, group) = read_spill(&payload)?;
-            let weigh = weigher(&state.names);
-            let policy = policy_of(&state.setup, &state.names, group.key.sensor);
-            state.bucketer.restore(group, seq + 1, policy, weigh)?;
+            let (names, policy) = (state.names.reader(), policy_of(&state.setup, &state.names, group.key.sensor));
+            state.bucketer.restore(group, seq + 1, policy, |row| names.weight(row))?;
             Ok((seq, group.key))
         });
         match restored {
@@ -249,39 +245,6 @@ fn read_spill(payload: &[u8]) -> Result<(u64, Group<'_>), Damaged> {
         i64::try_from(input.varint()?).ok().and_then(Timestamp::from_millis).ok_or(Damaged("due time out of range"))?;
     let opened = record::opening(due, input.byte()?);
     Ok((seq, Group { key, opened: Some(opened), block: input.bytes()? }))
-}
-
-fn replay(
-    state: &mut State,
-    seq: u64,
-    record: &Record,
-    spilled_until: &HashMap<BucketKey, u64>,
-    thawing: &mut Thawing,
-) -> Result<(), Damaged> {
-    state.next_segment = state.next_segment.max(record.next_segment);
-    if seq > state.snapshot_seq {
-        record.traces.iter().for_each(|trace| state.redelivery.apply(trace));
-    }
-    for group in record.groups.iter() {
-        if spilled_until.get(&group.key).is_some_and(|until| seq <= *until) {
-            continue;
-        }
-        let policy = policy_of(&state.setup, &state.names, group.key.sensor);
-        state.bucketer.restore(group, seq, policy, weigher(&state.names))?;
-    }
-    for key in &record.seals {
-        state.bucketer.forget(*key);
-    }
-    for frozen in &record.frozen {
-        thawing.freeze(frozen, |(key, reason)| state.bucketer.freeze(*key, *reason));
-    }
-    record.gone.iter().for_each(|id| thawing.gone(*id, &mut state.bucketer));
-    Ok(())
-}
-
-fn weigher(names: &Names) -> impl Fn(&Row) -> u32 {
-    let names = names.reader();
-    move |row| names.sample(row).map_or(64, |sample| Sample::bytes_of(&sample.fields))
 }
 
 pub(super) fn policy_of<'a>(setup: &'a Setup, names: &Names, sensor: u32) -> &'a crate::model::BucketPolicy {

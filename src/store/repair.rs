@@ -39,7 +39,7 @@ impl Writer {
             Ok(true) => {
                 // What came back is older than what the outlet has seen.
                 self.head.send_modify(|head| head.generation += 1);
-                self.tell_level(&engine);
+                self.tell_level(&engine, engine.level().ok());
                 self.engine = Some(engine);
             }
             Ok(false) => {

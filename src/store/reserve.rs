@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::database::{self, Budget, PAGE_BYTES};
+use super::database::{Budget, PAGE_BYTES};
 use super::error::Doing;
+use super::pages::Pages;
 use super::{StoreError, schema};
 use crate::model::Timestamp;
 
@@ -49,23 +50,22 @@ impl Reserve {
         self.pieces == 0
     }
 
-    /// Adds a piece if it is time, and if file, disk and budget have room for it. Free pages of the file are as good.
-    pub(super) fn top_up(
-        &mut self,
-        db: &Connection,
-        budget: Budget,
-        fill_percent: u64,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    /// Whether it is time for another piece.
+    pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
         let next = *self.next.get_or_insert_with(|| now.plus(FIRST));
-        if now < next && next.since(now) <= FIRST {
-            return Ok(());
+        let is_due = now >= next || next.since(now) > FIRST;
+        if is_due {
+            self.next = Some(now.plus(EVERY));
         }
-        self.next = Some(now.plus(EVERY));
+        is_due
+    }
+
+    /// Adds a piece if file, disk and budget have room for it. Free pages of the file are as good.
+    pub(super) fn top_up(&mut self, db: &Connection, budget: Budget, fill_percent: u64) -> Result<(), StoreError> {
         let wanted = MAX_BYTES.min(budget.max_pages * PAGE_BYTES / SHARE) / PAGE_BYTES;
-        let there = (self.pieces + 1) * PIECE_PAGES + database::free_pages(db)?;
-        let pages = database::used_pages(db)? + database::free_pages(db)?;
-        if there > wanted || fill_percent > MAX_FILL_PERCENT || pages + 4 * PIECE_PAGES > budget.max_pages {
+        let pages = Pages::of(db)?;
+        let there = (self.pieces + 1) * PIECE_PAGES + pages.free;
+        if there > wanted || fill_percent > MAX_FILL_PERCENT || pages.all + 4 * PIECE_PAGES > budget.max_pages {
             return Ok(());
         }
         db.execute("INSERT INTO reserve (data) VALUES (zeroblob(?1))", [PIECE_BYTES]).doing("reserve room")?;
@@ -88,6 +88,7 @@ impl Reserve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::database;
 
     #[test]
     fn the_reserve_grows_piece_by_piece_and_is_given_up_as_free_pages() {
@@ -96,19 +97,21 @@ mod tests {
         let db = database::open_writer(&folder.path().join("t.db"), budget, &Default::default()).unwrap();
         let mut reserve = Reserve::load(&db).unwrap();
         let mut now = Timestamp::clamped(1_796_043_600_000);
-        reserve.top_up(&db, budget, 0, now).unwrap();
+        assert!(!reserve.is_due(now));
         assert!(reserve.is_empty(), "not at the start");
         for _ in 0..200 {
             now = now.plus(Duration::from_secs(1));
-            reserve.top_up(&db, budget, 0, now).unwrap();
+            if reserve.is_due(now) {
+                reserve.top_up(&db, budget, 0).unwrap();
+            }
         }
         let pieces = Reserve::load(&db).unwrap().pieces;
         assert_eq!((pieces, reserve.pieces), (10, 10), "a sixteenth of 42 MiB");
-        let (used, free) = (database::used_pages(&db).unwrap(), database::free_pages(&db).unwrap());
-        assert!(used.abs_diff(10 * PIECE_PAGES) < 40, "{used}");
+        let pages = Pages::of(&db).unwrap();
+        assert!(pages.used().abs_diff(10 * PIECE_PAGES) < 40, "{pages:?}");
         assert!(reserve.release(&db).unwrap());
-        assert!(database::free_pages(&db).unwrap() >= free + PIECE_PAGES - 2);
-        reserve.top_up(&db, budget, 0, now.plus(Duration::from_secs(100))).unwrap();
+        assert!(Pages::of(&db).unwrap().free >= pages.free + PIECE_PAGES - 2);
+        reserve.top_up(&db, budget, 0).unwrap();
         assert_eq!(reserve.pieces, 9, "what is free is reserve enough");
         while reserve.release(&db).unwrap() {}
         assert!(reserve.is_empty());

@@ -6,8 +6,10 @@ use std::time::Duration;
 use super::database::Budget;
 use super::engine::{Batch, Engine};
 use super::error::Doing;
+use super::pages::Pages;
 use super::quarantine::Salvage;
 use super::quota::Fill;
+use super::state::State;
 use super::{StoreError, database};
 use crate::model::Timestamp;
 
@@ -16,23 +18,43 @@ const MAX_MAKING: usize = 4;
 /// After so long a commit that found no room is tried even if there seems to be no more.
 const TRY_ANYWAY: Duration = Duration::from_secs(60);
 
+/// What there is room for before a commit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// What the store is held to, as far as the disk goes.
+    pub budget: Budget,
+    /// How full it is.
+    pub fill: Fill,
+}
+
+/// How full the store is after a commit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Level {
+    /// The share in use.
+    pub fill: Fill,
+    /// Bytes of the database in use, of its log, of what may lie beside it, and of damaged files that were set aside.
+    pub bytes: u64,
+}
+
 impl Engine {
-    /// Whether there is room for readings, or could be made. What is settled is deleted for it.
-    pub(super) fn find_room(&mut self, batch: &Batch, now: Timestamp) -> Result<bool, StoreError> {
+    /// The room for readings, made if need be: what is settled is deleted for it. `None`: there is none.
+    pub(super) fn find_room(&mut self, batch: &Batch, now: Timestamp) -> Result<Option<Room>, StoreError> {
+        let room = self.free_room(now)?;
+        if room.is_some() {
+            return Ok(room);
+        }
         let settled = batch.settled.clone();
         let mut settled = Batch { settled, only_settle: true, ..Batch::default() };
         for _ in 0..MAX_MAKING {
-            if self.has_room(now)? {
-                return Ok(true);
-            }
             let made = self.write(&settled, now, true)?;
             self.made.join(made);
             settled.settled.clear();
-            if !made.committed {
-                break;
+            let room = self.free_room(now)?;
+            if room.is_some() || !made.committed {
+                return Ok(room);
             }
         }
-        self.has_room(now)
+        Ok(None)
     }
 
     /// Whether this engine can go on: nothing was begun, or what was begun is committed.
@@ -42,49 +64,54 @@ impl Engine {
 
     /// A commit of an earlier engine found no room although there seemed to be some: not before there is more.
     pub(super) fn found_no_room(&mut self, now: Timestamp) {
-        if let Ok(fill) = self.limit().and_then(|budget| Fill::of(&self.db, &self.state, budget)) {
-            self.full = Some((fill, now.plus(TRY_ANYWAY)));
+        if let Ok(room) = self.room() {
+            self.full = Some((room.fill, now.plus(TRY_ANYWAY)));
         }
     }
 
-    fn has_room(&mut self, now: Timestamp) -> Result<bool, StoreError> {
-        let fill = Fill::of(&self.db, &self.state, self.limit()?)?;
-        if self.full.is_some_and(|(before, until)| !fill.is_better_than(before) && now < until) {
-            return Ok(false);
+    /// How things stand, if readings can be taken.
+    fn free_room(&mut self, now: Timestamp) -> Result<Option<Room>, StoreError> {
+        let room = self.room()?;
+        if self.full.is_some_and(|(before, until)| !room.fill.is_better_than(before) && now < until) {
+            return Ok(None);
         }
         self.full = None;
-        Ok(fill.has_room(self.state.setup.when_full))
+        Ok(room.fill.has_room(self.state.setup.when_full).then_some(room))
     }
 
-    /// How full the budget is.
-    pub(super) fn fill(&self) -> Result<Fill, StoreError> {
-        let (pages, setup) = (database::pages(&self.db)?, &self.state.setup);
-        Fill::of(&self.db, &self.state, self.state.budget.on_disk(&setup.path, pages, &setup.blocks))
-    }
-
-    /// Holds SQLite to the budget, or to what the disk has room for; on a full disk the log must not outgrow its size.
-    pub(super) fn limit(&self) -> Result<Budget, StoreError> {
-        let path = &self.state.setup.path;
-        let budget = self.state.budget.on_disk(path, database::pages(&self.db)?, &self.state.setup.blocks);
+    /// How things stand. Holds SQLite to the budget, or to what the disk has room for; on a full disk the log must not
+    /// outgrow its size.
+    pub(super) fn room(&self) -> Result<Room, StoreError> {
+        let setup = &self.state.setup;
+        let (pages, free) = (Pages::of(&self.db)?, database::free_bytes(&setup.path));
+        let budget = self.state.budget.on_disk(pages.all, free, setup);
         if self.state.held_to.replace(budget.max_pages) != budget.max_pages {
             let held = self.db.pragma_update(None, "max_page_count", budget.max_pages);
             held.doing("hold the database to its budget")?;
         }
-        if database::is_disk_short(path) {
+        if database::is_disk_short(free) {
             let (frames, copied) = database::log_frames(&self.db)?;
             if frames * 2 > budget.checkpoint_frames() && frames > copied {
                 database::checkpoint(&self.db)?;
             }
         }
-        Ok(budget)
+        Ok(Room { budget, fill: Fill::of(pages, &self.state, budget) })
+    }
+
+    /// How full the store is.
+    pub(super) fn level(&self) -> Result<Level, StoreError> {
+        let State { setup, budget, aside, .. } = &self.state;
+        let (pages, free) = (Pages::of(&self.db)?, database::free_bytes(&setup.path));
+        let fill = Fill::of(pages, &self.state, budget.on_disk(pages.all, free, setup));
+        let bytes = pages.used() * database::PAGE_BYTES + budget.wal_bytes + setup.beside + aside.bytes;
+        Ok(Level { fill, bytes })
     }
 
     /// Brings some of a damaged file back; `true` when all of it is. Makes room for it first, if `when_full` allows that.
     pub(super) fn bring_back(&mut self, salvage: &mut Salvage, now: Timestamp) -> Result<bool, StoreError> {
-        let budget = self.limit()?;
-        if Fill::of(&self.db, &self.state, budget)?.is_high() {
+        if self.room()?.fill.is_high() {
             self.write(&Batch { only_settle: true, ..Batch::default() }, now, true)?;
-            if !Fill::of(&self.db, &self.state, budget)?.has_room(self.state.setup.when_full) {
+            if !self.room()?.fill.has_room(self.state.setup.when_full) {
                 return Ok(false);
             }
         }
@@ -98,9 +125,11 @@ impl Engine {
 
     /// Adds to the reserve, if it is time for that; after the receipts, and between two commits.
     pub(super) fn top_up(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let percent = self.fill()?.percent();
-        let budget = self.limit()?;
-        let done = self.state.reserve.top_up(&self.db, budget, percent, now);
+        if !self.state.reserve.is_due(now) {
+            return Ok(());
+        }
+        let Room { budget, fill } = self.room()?;
+        let done = self.state.reserve.top_up(&self.db, budget, fill.percent());
         // After a failure of the disk this connection is not believed any more.
         self.sound = matches!(done, Ok(()) | Err(StoreError::Full { .. }));
         done

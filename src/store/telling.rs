@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::engine::{Engine, Report};
+use super::room::Level;
 use super::writer::Writer;
 use crate::model::LossReason;
 
 impl Writer {
-    pub(super) fn tell(&mut self, engine: &Engine, report: Report, took: Duration) {
+    pub(super) fn tell(&mut self, engine: &Engine, level: Option<Level>, report: Report, took: Duration) {
         let stats = self.stats.store();
         let now = self.clock.now();
         stats.condition.up(now, format_args!("writing {}", self.setup.path.display()));
@@ -60,23 +61,25 @@ impl Writer {
             stats.commit_us.set(i64::try_from(took.as_micros()).unwrap_or(i64::MAX));
             stats.last_commit_ms.set(now.as_millis());
         }
-        self.tell_level(engine);
+        self.tell_level(engine, level);
     }
 
     /// Tells how things stand at the start.
     pub(super) fn tell_opened(mut self) -> Self {
         if let Some(engine) = self.engine.take() {
-            self.tell_level(&engine);
+            self.tell_level(&engine, engine.level().ok());
             self.engine = Some(engine);
         }
         self
     }
 
-    /// Tells how things stand, whether or not anything was committed.
-    pub(super) fn tell_level(&mut self, engine: &Engine) {
+    /// Tells how things stand, whether or not anything was committed. Without a level the next commit meets the trouble
+    /// that there was with it, and reports that.
+    pub(super) fn tell_level(&mut self, engine: &Engine, level: Option<Level>) {
         let (now, stats) = (self.clock.now(), self.stats.store());
         engine.tell(stats);
-        let Ok(fill) = engine.fill() else { return };
+        let Some(Level { fill, bytes }) = level else { return };
+        stats.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let alarm = self.alarm.update(fill, |before, alarm| match (before, alarm) {
             (_, 0) => tracing::info!("store: {} % of store.max_bytes are used: there is room again", fill.percent()),
             (before, alarm) if alarm < before => {

@@ -29,7 +29,7 @@ pub(super) fn oldest(
     let oldest =
         select.query_row([after], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, row.get::<_, Vec<u8>>(2)?)));
     let Some((id, held, data)) = oldest.optional().doing("read a segment to thin it")? else { return Ok(None) };
-    let Ok(parcel) = segment::open(SegmentId(id), &data, &names.reader()) else { return Ok(Some((id, 0))) };
+    let Ok(parcel) = segment::open(SegmentId(id), data, &names.reader()) else { return Ok(Some((id, 0))) };
     let mut packer = Packer::whole();
     let mut left = held;
     for bucket in &parcel.buckets {

@@ -223,7 +223,7 @@ fn each(
 
 /// Unpacks every bucket of a pack; how many, and how many samples they have as samples.
 fn pack_of(id: u64, data: &[u8], names: &NameReader, verdict: &mut Verdict) -> Result<(u64, u64), String> {
-    let parcel = pack::open(SegmentId(id), data, names).map_err(|why| why.to_string())?;
+    let parcel = pack::open(SegmentId(id), data.to_vec(), names).map_err(|why| why.to_string())?;
     let listed = pack::list(id, data).map_err(|why| why.to_string())?;
     let mut samples = 0;
     for (place, (bucket, listed)) in parcel.buckets.iter().zip(&listed).enumerate() {

@@ -230,7 +230,7 @@ impl View {
             let parcel = match place {
                 Place::Unwritten(i) => Some(self.unwritten[i].parcel(SegmentId(0), &self.names)?),
                 Place::Segment(id) => match self.data(id)? {
-                    Some(data) => Some(pack::open(SegmentId(id), &data, &self.names)?),
+                    Some(data) => Some(pack::open(SegmentId(id), data, &self.names)?),
                     None => None,
                 },
                 Place::Rollups(_) => None,

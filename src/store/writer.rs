@@ -19,6 +19,7 @@ use super::names::NameReader;
 use super::open::Compact;
 use super::quarantine::{self, Salvage};
 use super::quota::Alarm;
+use super::room::Level;
 use super::waiting::Waiting;
 use super::{Deliveries, Head, Question, Receipt, SegmentId, Settled, StoreError, calendar, database, orders};
 use crate::clock::Clock;
@@ -78,6 +79,7 @@ struct Committed {
     engine: Engine,
     salvage: Option<Salvage>,
     report: Report,
+    level: Option<Level>,
     /// The log is long enough to be copied into the file.
     long: bool,
 }
@@ -312,7 +314,8 @@ impl Writer {
             }
             if tried.is_some_and(|tried| tried <= engine.last_record()) {
                 engine.make_durable().map_err(|error| Failed::at(error, tried))?;
-                return Ok(Committed { engine, salvage, report: Report::default(), long: true });
+                let level = engine.level().ok();
+                return Ok(Committed { engine, salvage, report: Report::default(), level, long: true });
             }
             let mut trying = engine.last_record() + 1;
             let taken = engine.take_moment(&moment).and_then(|()| {
@@ -326,7 +329,8 @@ impl Writer {
                     // If that cannot be told, the checkpoint will tell why.
                     let long = engine.is_log_long().unwrap_or(true);
                     report.written = engine.wear.take();
-                    Ok(Committed { engine, salvage, report, long })
+                    let level = engine.level().ok();
+                    Ok(Committed { engine, salvage, report, level, long })
                 }
                 Err(error) if engine.is_sound() => {
                     Err(Failed { error, tried: None, engine: Some(Box::new((engine, salvage))) })
@@ -335,8 +339,8 @@ impl Writer {
             }
         };
         Ok(match self.lane.run(work).await.context("the store panicked")? {
-            Ok(Committed { engine, salvage, report, long }) => {
-                self.tell(&engine, report, started.elapsed());
+            Ok(Committed { engine, salvage, report, level, long }) => {
+                self.tell(&engine, level, report, started.elapsed());
                 self.advance(engine, salvage);
                 Ok(long)
             }
@@ -347,7 +351,7 @@ impl Writer {
                 match engine {
                     Some(sound) => {
                         let (engine, salvage) = *sound;
-                        self.tell_level(&engine);
+                        self.tell_level(&engine, engine.level().ok());
                         self.advance(engine, salvage);
                     }
                     None => self.found_no_room = full,

@@ -26,7 +26,7 @@ pub use groups::{Group, Groups};
 pub use held::{Arrival, held_series, sensor_of};
 pub use open::{Closed, Open, SealedRows};
 use pieces::Pieces;
-use sensors::Sensors;
+use sensors::{Sensor, Sensors};
 use slab::Slab;
 
 use super::codec::{self, Row};
@@ -292,6 +292,19 @@ impl Bucketer {
         open.absorb(group.block, seq, weigh, &mut self.pieces)
     }
 
+    /// A bucket was there that need not be taken back: nothing else may bear its name.
+    pub fn mark_used(&mut self, key: BucketKey) -> Result<(), Damaged> {
+        sensors::known(key.sensor)?;
+        self.mark(key);
+        Ok(())
+    }
+
+    fn mark(&mut self, key: BucketKey) -> &mut Sensor {
+        let state = self.sensors.entry(key.sensor);
+        state.used.get_or_insert_with(|| Used::new(key.window.length())).mark(key.window, key.part);
+        state
+    }
+
     /// A record says that this bucket was sealed: it is in a segment.
     pub fn forget(&mut self, key: BucketKey) {
         if let Some(slot) = self.slot(key) {
@@ -339,9 +352,7 @@ impl Bucketer {
         let slot = self.open.insert(open) as u32;
         self.due.insert((due, Place { sensor: key.sensor, slot }));
         self.held += usize::from(key.is_held());
-        let state = self.sensors.entry(key.sensor);
-        state.used.get_or_insert_with(|| Used::new(key.window.length())).mark(key.window, key.part);
-        state.open.push(slot);
+        self.mark(key).open.push(slot);
         slot
     }
 

@@ -87,6 +87,25 @@ pub(super) fn decode(input: &mut Reader<'_>, rows: &mut [Row]) -> Result<u32, Da
     Ok(field)
 }
 
+/// Passes over a column of `n` rows.
+pub(super) fn skip(input: &mut Reader<'_>, n: usize) -> Result<(), Damaged> {
+    let head = input.varint()?;
+    let present = if head & 1 == 1 { Some(input.take(n.div_ceil(8))?) } else { None };
+    let n = present.map_or(n, |bits| (0..n).filter(|i| bit(bits, *i)).count());
+    match head >> 1 & 7 {
+        DECIMAL => {
+            input.byte()?;
+            input.skip_varints(n)
+        }
+        FLOAT => input.take(n * size_of::<f64>()).map(drop),
+        SIGNED | UNSIGNED => input.skip_varints(n),
+        BOOL => input.take(n.div_ceil(8)).map(drop),
+        TEXT => (0..n).try_for_each(|_| if input.varint()? == 0 { input.bytes().map(drop) } else { Ok(()) }),
+        MIXED => (0..n).try_for_each(|_| read_value(input).map(drop)),
+        _ => Err(Damaged("unknown kind of column")),
+    }
+}
+
 /// Doubles as whole numbers over a power of ten.
 #[derive(Default)]
 struct Decimals {

@@ -32,7 +32,7 @@ fn names() -> NameReader {
 
 /// What a segment holds: sensor, values.
 fn check(data: &[u8], expected: &[(&str, Vec<i64>)]) {
-    let parcel = open(SegmentId(1), data, &names()).unwrap();
+    let parcel = open(SegmentId(1), data.to_vec(), &names()).unwrap();
     let value = |sample: &Sample| if let Value::I64(v) = sample.fields[0].1 { v } else { unreachable!() };
     let buckets = parcel.buckets.iter().map(|packed| packed.unpack().unwrap());
     let buckets: Vec<_> = buckets.collect();
@@ -49,10 +49,26 @@ fn a_pack_is_read_back_and_its_rollups_without_its_body() {
     let mut data = packer.finish().unwrap().seal();
     check(&data, &[("a", vec![1, 2]), ("b", vec![7])]);
     *data.last_mut().unwrap() ^= 1;
-    assert!(open(SegmentId(1), &data, &names()).is_err());
+    assert!(open(SegmentId(1), data.clone(), &names()).is_err());
     let listed = list(1, &data).unwrap();
     let counts = listed.iter().map(|listed| listed.rollup().unwrap().unwrap().count);
     assert_eq!(counts.collect::<Vec<_>>(), [2, 1]);
+}
+
+#[test]
+fn samples_that_do_not_unpack_are_told_where_they_are_wanted() {
+    let mut packer = Packer::default();
+    packer.add(&bucket(0, &(0..1000).map(|n| n * n * n % 977).collect::<Vec<_>>()));
+    let mut data = packer.finish().unwrap().seal();
+    let head = 5 + u32::from_le_bytes(data[..4].try_into().unwrap()) as usize;
+    // Behind checksum, version, flags and zstd's own head, with a checksum to match.
+    data[head + 20..].fill(0xff);
+    let crc = crc32fast::hash(&data[head + 4..]);
+    data[head..head + 4].copy_from_slice(&crc.to_le_bytes());
+    let parcel = open(SegmentId(1), data.clone(), &names()).unwrap();
+    let told = parcel.buckets[0].unpack().unwrap_err().to_string();
+    assert!(told.contains("samples do not unpack"), "{told}");
+    assert_eq!(parcel.buckets[0].bytes(), data);
 }
 
 #[test]
@@ -75,6 +91,6 @@ fn no_bytes_make_it_panic() {
     proptest::proptest!(|(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200))| {
         let _ = listed(&bytes);
         let _ = list(1, &bytes);
-        let _ = open(SegmentId(1), &bytes, &names());
+        let _ = open(SegmentId(1), bytes, &names());
     });
 }

@@ -163,7 +163,7 @@ impl Gateway {
         let mut after = 0;
         while let Some((id, data)) = segment::read_after(&self.engine.db, after, i64::MAX as u64).unwrap() {
             after = id;
-            for bucket in segment::open(SegmentId(id), &data, &names).unwrap().buckets {
+            for bucket in segment::open(SegmentId(id), data, &names).unwrap().buckets {
                 let bucket = bucket.unpack().unwrap();
                 assert!(bucket.samples.iter().all(|sample| bucket.window.contains(sample.at)));
                 let samples = bucket.samples.iter().map(|sample| match sample.fields[0].1 {
