@@ -26,6 +26,8 @@ use trickle::{Load, Trickle};
 /// A full hour: 2026-11-30T13:00:00Z.
 const START: i64 = 1_796_043_600_000;
 const REAL_SECONDS: u64 = 120;
+/// Until a new store has its reserve, which it writes once.
+const REAL_WARM_S: u64 = 80;
 /// How often readings are handed over.
 const TICK: Duration = Duration::from_millis(100);
 /// Rows of the comparison: each costs what each other costs.
@@ -58,10 +60,13 @@ fn main() {
     }
     let seconds = std::env::var("FLASH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(REAL_SECONDS);
     if seconds > 0 {
-        let load = Load { warm_s: 10, measured_s: seconds, ..LOADS[0] };
+        let load = Load { warm_s: REAL_WARM_S, measured_s: seconds, ..LOADS[0] };
         let real = measured(&load, Duration::from_secs(1), true, false);
         let (bytes, told) = (real.bytes_per_reading(), real.told as f64 / real.readings as f64);
-        println!("  {} in real time, {seconds} s: {bytes:.1} bytes/reading ({told:.1} told)", load.words);
+        println!(
+            "  {} in real time, {seconds} s, {} commits: {bytes:.1} bytes/reading ({told:.1} told)",
+            load.words, real.commits
+        );
     }
 }
 

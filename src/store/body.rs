@@ -3,43 +3,40 @@
 //! What is drawn from the disk stays as it lies there until the first of its buckets is wanted: to unpack 64 KiB takes
 //! longer than to read them, and is done where the documents are made.
 
-use std::sync::{Arc, OnceLock};
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 use super::frame;
 use crate::model::varint::Damaged;
 
 /// The blocks of a pack, one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Body {
     Plain(Arc<[u8]>),
-    Framed(Arc<Framed>),
+    /// So many bytes in a frame that was checked, which goes when they are unpacked.
+    Framed(usize, Arc<LazyLock<Unpacked, Unpack>>),
 }
 
-/// Blocks in a frame that was checked, unpacked where the first of them is wanted.
-#[derive(Debug)]
-pub(super) struct Framed {
-    /// A whole segment.
-    data: Vec<u8>,
-    /// Where the frame begins.
-    from: usize,
-    /// Bytes of all blocks.
-    len: usize,
-    /// `None`: sealed with a checksum, and still nothing that unpacks.
-    blocks: OnceLock<Option<Box<[u8]>>>,
-}
+/// The blocks; or the whole segment, whose checksum was right, and which yet does not unpack.
+type Unpacked = Result<Box<[u8]>, Vec<u8>>;
+type Unpack = Box<dyn FnOnce() -> Unpacked + Send>;
 
 impl Body {
     /// The body of a segment that begins at `from`. Its checksum is compared at once.
-    pub(super) fn framed(data: Vec<u8>, from: usize) -> Result<Self, Damaged> {
-        let len = frame::check(&data[from..])?.len;
-        Ok(Self::Framed(Arc::new(Framed { data, from, len, blocks: OnceLock::new() })))
+    pub(super) fn framed(segment: Vec<u8>, from: usize) -> Result<Self, Damaged> {
+        let len = frame::check(&segment[from..])?.len;
+        let unpack = move || {
+            let blocks = frame::open(&segment[from..]).map(|blocks| blocks.into_owned().into_boxed_slice());
+            blocks.map_err(|_| segment)
+        };
+        Ok(Self::Framed(len, Arc::new(LazyLock::new(Box::new(unpack)))))
     }
 
     /// Bytes of all blocks.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Plain(blocks) => blocks.len(),
-            Self::Framed(framed) => framed.len,
+            Self::Framed(len, _) => *len,
         }
     }
 
@@ -47,7 +44,7 @@ impl Body {
     pub(super) fn blocks(&self) -> Result<&[u8], Damaged> {
         match self {
             Self::Plain(blocks) => Ok(blocks),
-            Self::Framed(framed) => framed.blocks().ok_or(Damaged("samples do not unpack")),
+            Self::Framed(_, unpacked) => unpacked.as_deref().map_err(|_| Damaged("samples do not unpack")),
         }
     }
 
@@ -55,14 +52,13 @@ impl Body {
     pub(super) fn raw(&self) -> &[u8] {
         match self {
             Self::Plain(blocks) => blocks,
-            Self::Framed(framed) => &framed.data,
+            Self::Framed(_, unpacked) => unpacked.as_deref().unwrap_or_else(|segment| segment),
         }
     }
 }
 
-impl Framed {
-    fn blocks(&self) -> Option<&[u8]> {
-        let unpack = || Some(frame::open(&self.data[self.from..]).ok()?.into());
-        self.blocks.get_or_init(unpack).as_deref()
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of blocks", self.len())
     }
 }
