@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use super::frame;
+use super::frame::{self, Checked};
 use crate::model::varint::Damaged;
 
 /// The blocks of a pack, one after the other.
@@ -26,7 +26,9 @@ impl Body {
     pub(super) fn framed(segment: Vec<u8>, from: usize) -> Result<Self, Damaged> {
         let len = frame::check(&segment[from..])?.len;
         let unpack = move || {
-            let blocks = frame::open(&segment[from..]).map(|blocks| blocks.into_owned().into_boxed_slice());
+            let blocks = frame::check(&segment[from..])
+                .and_then(Checked::unpack)
+                .map(|blocks| blocks.into_owned().into_boxed_slice());
             blocks.map_err(|_| segment)
         };
         Ok(Self::Framed(len, Arc::new(LazyLock::new(Box::new(unpack)))))

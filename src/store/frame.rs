@@ -50,17 +50,17 @@ pub(super) struct Checked<'a> {
 }
 
 impl<'a> Checked<'a> {
-    /// Its payload.
+    /// Its payload, by a context that goes again: where large payloads are unpacked one would stay among them.
     pub(super) fn unpack(self) -> Result<Cow<'a, [u8]>, Damaged> {
+        self.unpack_with(|body, len| zstd::bulk::decompress(body, len).ok())
+    }
+
+    fn unpack_with(self, unpack: impl FnOnce(&[u8], usize) -> Option<Vec<u8>>) -> Result<Cow<'a, [u8]>, Damaged> {
         if !self.is_packed {
             return Ok(Cow::Borrowed(self.body));
         }
-        let mut decompressor = DECOMPRESSOR.lock().unwrap_or_else(PoisonError::into_inner);
-        let unpacked = decompressor.as_mut().and_then(|one| one.decompress(self.body, self.len).ok());
-        unpacked
-            .filter(|payload| payload.len() == self.len)
-            .map(Cow::Owned)
-            .ok_or(Damaged("zstd frame does not unpack"))
+        let payload = unpack(self.body, self.len).filter(|payload| payload.len() == self.len);
+        payload.map(Cow::Owned).ok_or(Damaged("zstd frame does not unpack"))
     }
 }
 
@@ -87,7 +87,9 @@ pub(super) fn check(frame: &[u8]) -> Result<Checked<'_>, Damaged> {
 
 /// Checks a frame and gives back its payload.
 pub(super) fn open(frame: &[u8]) -> Result<Cow<'_, [u8]>, Damaged> {
-    check(frame)?.unpack()
+    check(frame)?.unpack_with(|body, len| {
+        DECOMPRESSOR.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.decompress(body, len).ok()
+    })
 }
 
 #[cfg(test)]
