@@ -63,9 +63,9 @@ impl Budget {
         Self::of(max_bytes.min(disk_room(path)))
     }
 
-    /// What is left of it while the disk has only so many bytes free, for a file of so many pages. The file stops growing as long as a
-    /// checkpoint still fits: if none did, nothing could be written any more, not even that buckets are delivered, which is
-    /// what makes room.
+    /// What is left of it while the disk has only so many bytes free, for a file of so many pages. The file stops growing
+    /// as long as a checkpoint still fits: if none did, nothing could be written any more, not even that buckets are
+    /// delivered, which is what makes room.
     pub(super) fn on_disk(self, pages: u64, free: u64, setup: &Setup) -> Self {
         // The log may outgrow its size for a moment.
         let ours = free.saturating_sub(SPARE_BYTES);
